@@ -1,0 +1,118 @@
+//! Addresses: under which names and ports a cluster and the platform are reached, and what certificates must say.
+
+use std::net::IpAddr;
+
+use super::Invalid;
+use super::cluster::{Cluster, Endpoint, PublicAccessMode};
+use super::network;
+
+/// The domain below which clusters are known when none is configured; no DNS is asked for it.
+pub const DEFAULT_BASE_DOMAIN: &str = "kubebyon.internal";
+
+/// What the addresses follow from: configuration and settings, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addressing {
+    /// `<label>.<base_domain>` is a cluster's host name.
+    pub base_domain: String,
+    /// Whether `base_domain` was configured, so that DNS knows it.
+    pub base_domain_is_public: bool,
+    /// The host that clients are told where nothing else is: `control_plane_host`, else the host of `advertise_address`,
+    /// else the default route's address.
+    pub control_plane_host: String,
+    /// Host and port that are advertised for the shared port.
+    pub advertised: (String, u16),
+    /// Further names that the platform answers to.
+    pub platform_names: Vec<String>,
+}
+
+impl Addressing {
+    /// The name by which the front door knows a cluster.
+    pub fn cluster_sni(&self, label: &str) -> String {
+        format!("{label}.{}", self.base_domain)
+    }
+
+    /// The name by which the front door knows a cluster's tunnel.
+    pub fn tunnel_sni(&self, label: &str) -> String {
+        format!("{label}-node.{}", self.base_domain)
+    }
+
+    /// How clients reach a cluster. In `nodeport` mode `None` until its port is allotted.
+    pub fn endpoint(&self, cluster: &Cluster) -> Option<Endpoint> {
+        let sni = self.cluster_sni(&cluster.label);
+        let (server, tls_server_name) = match cluster.spec.public_access_mode {
+            PublicAccessMode::Nodeport => {
+                let host = cluster.spec.control_plane_host.as_deref().unwrap_or(&self.control_plane_host);
+                (url(host, cluster.node_port?), None)
+            }
+            PublicAccessMode::Domain if self.base_domain_is_public => (url(&sni, self.advertised.1), None),
+            PublicAccessMode::Domain => (url(&self.advertised.0, self.advertised.1), Some(sni.clone())),
+        };
+        Some(Endpoint { server, tls_server_name, sni })
+    }
+
+    /// Every name and address that a cluster's API server must be able to prove: whatever is handed out, and what
+    /// clients inside the cluster use.
+    pub fn api_server_sans(&self, cluster: &Cluster, bind: Option<IpAddr>) -> Vec<String> {
+        let mut sans: Vec<String> =
+            ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", "localhost"]
+                .map(str::to_owned)
+                .into();
+        sans.push(self.cluster_sni(&cluster.label));
+        sans.extend(network::nth_address(cluster.spec.service_cidr, 1).map(|a| a.to_string()));
+        sans.push(cluster.spec.api_local_address.to_string());
+        sans.extend(bind.map(|a| a.to_string()));
+        sans.push("127.0.0.1".to_owned());
+        sans.push(cluster.spec.control_plane_host.clone().unwrap_or_else(|| self.control_plane_host.clone()));
+        sans.push(self.advertised.0.clone());
+        let mut seen = std::collections::BTreeSet::new();
+        sans.retain(|san| seen.insert(san.to_ascii_lowercase()));
+        sans
+    }
+}
+
+/// An `https` URL of a host and a port; IPv6 addresses get their brackets, 443 is left out.
+pub fn url(host: &str, port: u16) -> String {
+    let host = if host.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() };
+    if port == 443 { format!("https://{host}") } else { format!("https://{host}:{port}") }
+}
+
+/// Checks that `host` is an IP address or a DNS name (RFC 1123).
+pub fn validate_host(field: &str, host: &str) -> Result<(), Invalid> {
+    if host.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let label = |l: &str| {
+        !l.is_empty()
+            && l.len() <= 63
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+            && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let digits_only = host.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
+    if host.len() <= 253 && host.split('.').all(label) && !digits_only {
+        Ok(())
+    } else {
+        Err(Invalid::new(field, format!("{host:?} is neither an IP address nor a host name")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_bracket_ipv6_and_leave_443_out() {
+        assert_eq!(url("fd00::1", 8443), "https://[fd00::1]:8443");
+        assert_eq!(url("k.example", 443), "https://k.example");
+    }
+
+    #[test]
+    fn hosts_are_names_or_addresses() {
+        for good in ["203.0.113.7", "fd00::1", "a.example", "localhost"] {
+            assert_eq!(validate_host("h", good), Ok(()));
+        }
+        for bad in ["", "a..b", "-a", "1.2.3", "a b", "https://x", "x:1"] {
+            assert!(validate_host("h", bad).is_err(), "{bad}");
+        }
+    }
+}

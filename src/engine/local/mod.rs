@@ -1,0 +1,1 @@
+//! The local engine: real upstream programs as processes of this host.

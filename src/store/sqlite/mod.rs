@@ -1,0 +1,1 @@
+//! SQLite: one writer, readers in a pool, WAL.

@@ -18,6 +18,7 @@ pub mod project;
 pub mod settings;
 pub mod user;
 pub mod version;
+pub mod work;
 
 pub use ambient::{Ambient, Clock, Entropy, ManualClock, SystemClock, SystemEntropy, Timestamp};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, Condition, EngineKind, Phase};

@@ -1,0 +1,82 @@
+//! What jobs are told and what they answer: the JSON in a job's row. No private key is in any of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::kubeconfig::ClusterRole;
+use super::{KubeconfigId, Timestamp};
+
+/// Brings a cluster to its spec, or takes it down when its deletion was asked for. Payload: none (`{}`).
+pub const RECONCILE_CLUSTER: &str = "reconcile-cluster";
+/// Signs a client certificate for a kubeconfig. Payload [`SignRequest`], result [`SignResult`].
+pub const SIGN: &str = "sign";
+/// Makes a ServiceAccount's token for a kubeconfig. Payload [`ServiceAccountTokenRequest`], result [`ServiceAccountTokenResult`].
+pub const SERVICE_ACCOUNT_TOKEN: &str = "service-account-token";
+/// Makes the revocation of a kubeconfig effective at the API server. Payload [`RevokeRequest`].
+pub const REVOKE: &str = "revoke";
+/// Removes rows that are past their keep. Payload: none (`{}`).
+pub const PRUNE: &str = "prune";
+
+/// A client certificate that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignRequest {
+    /// The request for the key (PKCS #10, PEM); only its key is taken.
+    pub csr_pem: String,
+    /// Who asked for it: the record's owner and the certificate's common name.
+    pub owner: String,
+    /// What it may do.
+    pub role: ClusterRole,
+    /// The one namespace it is good for.
+    pub namespace: Option<String>,
+    /// How long it is good for.
+    pub ttl_seconds: u64,
+}
+
+/// A client certificate that was signed and recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignResult {
+    /// The id of its record.
+    pub kubeconfig_id: KubeconfigId,
+    /// The certificate.
+    pub cert_pem: String,
+    /// The authority that the API server proves itself with.
+    pub ca_pem: String,
+    /// When the certificate ends.
+    pub expires_at: Timestamp,
+}
+
+/// A ServiceAccount token that is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceAccountTokenRequest {
+    /// The record's owner.
+    pub owner: String,
+    /// The ServiceAccount's namespace.
+    pub service_account_namespace: String,
+    /// The ServiceAccount's name.
+    pub service_account_name: String,
+    /// The role it is bound to.
+    pub role: ClusterRole,
+    /// The one namespace the role is bound in.
+    pub namespace: Option<String>,
+    /// How long the token is good for.
+    pub ttl_seconds: u64,
+}
+
+/// A ServiceAccount token that was made and recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceAccountTokenResult {
+    /// The id of its record.
+    pub kubeconfig_id: KubeconfigId,
+    /// The token, sealed with the platform's key under the context `job/<id>/token`, base64.
+    pub sealed_token: String,
+    /// The authority that the API server proves itself with.
+    pub ca_pem: String,
+    /// When the token ends.
+    pub expires_at: Timestamp,
+}
+
+/// A kubeconfig whose revocation is to take effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RevokeRequest {
+    /// Its record; marked as revoked in the transaction that enqueued this.
+    pub kubeconfig_id: KubeconfigId,
+}

@@ -5,7 +5,12 @@
 
 pub mod authority;
 pub mod cluster;
+pub mod csr;
 pub mod kubeconfig;
+pub mod leaves;
 pub mod sealing;
 
-pub use authority::{Authority, CertificateAuthority, Issued, LeafProfile};
+pub use authority::{Authority, CertificateAuthority, Issued, LeafProfile, renewal_due, validity};
+pub use cluster::{ClusterPki, files};
+pub use csr::key_and_csr;
+pub use leaves::{Leaf, LeafOptions, control_plane_leaves, platform_client};

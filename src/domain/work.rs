@@ -66,7 +66,7 @@ pub struct ServiceAccountTokenRequest {
 pub struct ServiceAccountTokenResult {
     /// The id of its record.
     pub kubeconfig_id: KubeconfigId,
-    /// The token, sealed with the platform's key under the context `job/<id>/token`, base64.
+    /// The token, sealed with the platform's key under [`token_context`], base64.
     pub sealed_token: String,
     /// The authority that the API server proves itself with.
     pub ca_pem: String,
@@ -79,4 +79,9 @@ pub struct ServiceAccountTokenResult {
 pub struct RevokeRequest {
     /// Its record; marked as revoked in the transaction that enqueued this.
     pub kubeconfig_id: KubeconfigId,
+}
+
+/// The context under which a job's token is sealed.
+pub fn token_context(job: super::JobId) -> String {
+    format!("job/{job}/token")
 }

@@ -1,0 +1,84 @@
+//! What several jobs do alike: find their cluster and its engine, open its keys, append an event.
+
+use anyhow::{Context as _, anyhow};
+
+use super::Tools;
+use crate::domain::event::{NewEvent, Severity};
+use crate::domain::{Ambient, Cluster};
+use crate::engine::{Engine, EngineError};
+use crate::pki::cluster::ClusterPki;
+use crate::queue::{Context, JobError};
+use crate::store::{self, Store, jobs::Leased};
+
+/// The context under which a cluster's keys are sealed.
+pub fn pki_context(cluster: crate::domain::ClusterId) -> String {
+    format!("cluster/{cluster}/pki")
+}
+
+impl Tools {
+    /// The engine that runs a cluster.
+    pub fn engine(&self, cluster: &Cluster) -> Result<&dyn Engine, JobError> {
+        let kind = cluster.spec.engine;
+        self.engines.get(&kind).map(AsRef::as_ref).ok_or_else(|| {
+            JobError::Fatal(anyhow!("this worker has no engine {:?}; start one that has, or delete the cluster", kind.as_str()))
+        })
+    }
+
+    /// A cluster's authorities and keys; an error until its engine has made them.
+    pub async fn cluster_pki(&self, store: &Store, cluster: &Cluster) -> anyhow::Result<ClusterPki> {
+        let mut sql = store.read().await?;
+        let sealed = store::secrets::get(&mut *sql, Some(cluster.id), "pki")
+            .await?
+            .with_context(|| format!("cluster {} has no keys yet: wait until it is ready", cluster.name))?;
+        let plain = self.tenant_key.open(&pki_context(cluster.id), &sealed)?;
+        serde_json::from_slice(&plain).context("the cluster's keys cannot be read")
+    }
+}
+
+/// The cluster that a job is about; `None` when it is gone, and then nothing is left to do.
+pub async fn cluster_of(context: &Context, leased: &Leased) -> Result<Option<Cluster>, JobError> {
+    let Some(id) = leased.job.cluster_id else {
+        return Err(JobError::Fatal(anyhow!("a job of kind {} names no cluster", leased.job.kind)));
+    };
+    let mut sql = context.store.read().await.map_err(retry)?;
+    store::clusters::find(&mut *sql, id).await.map_err(retry)
+}
+
+/// The payload of a job.
+pub fn payload<T: serde::de::DeserializeOwned>(leased: &Leased) -> Result<T, JobError> {
+    serde_json::from_value(leased.payload.clone())
+        .map_err(|error| JobError::Fatal(anyhow!("the payload of a {} job cannot be read: {error}", leased.job.kind)))
+}
+
+/// An event about a cluster.
+pub fn cluster_event(cluster: &Cluster, severity: Severity, reason: &str, message: impl Into<String>) -> NewEvent {
+    NewEvent {
+        project_id: Some(cluster.project_id),
+        cluster: Some((cluster.id, cluster.name.clone())),
+        severity,
+        reason: reason.to_owned(),
+        message: message.into(),
+        actor: None,
+    }
+}
+
+/// Appends an event in a transaction of its own.
+pub async fn tell(store: &Store, ambient: &Ambient, event: NewEvent) -> store::Result<()> {
+    let mut tx = store.begin().await?;
+    store::events::append(&mut tx, ambient.now(), event).await?;
+    tx.commit().await
+}
+
+/// A store's failure as one that may pass.
+pub fn retry(error: store::Error) -> JobError {
+    JobError::Retry(error.into())
+}
+
+impl From<EngineError> for JobError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Retry(error) => Self::Retry(error),
+            EngineError::Fatal(error) => Self::Fatal(error),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! kube-scheduler: one replica.
+
+use super::{Flags, Layout, Program, ports};
+
+/// Percentage of growth at which the scheduler's collector starts.
+const GOGC: u32 = 50;
+
+pub(super) fn program(layout: &Layout) -> Program {
+    Flags::of("kube-scheduler", GOGC)
+        .set("kubeconfig", layout.run("scheduler.kubeconfig"))
+        .set("leader-elect", false)
+        .serving(layout, ports::SCHEDULER, "scheduler-serving")
+        // Without a kubeconfig for these, only /healthz, /readyz and /livez are served; all else is forbidden.
+        .set("authentication-skip-lookup", true)
+        .program()
+}

@@ -9,6 +9,7 @@ pub mod csr;
 pub mod kubeconfig;
 pub mod leaves;
 pub mod sealing;
+mod yaml;
 
 pub use authority::{Authority, CertificateAuthority, Issued, LeafProfile, renewal_due, validity};
 pub use cluster::{ClusterPki, files};

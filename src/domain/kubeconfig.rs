@@ -8,8 +8,10 @@ use super::{ClusterId, KubeconfigId, Timestamp};
 pub const DEFAULT_TTL: std::time::Duration = std::time::Duration::from_secs(8 * 3600);
 /// The longest life that can be asked for.
 pub const MAX_TTL: std::time::Duration = std::time::Duration::from_secs(365 * 24 * 3600);
-/// The shortest life: Kubernetes grants no token for less (TokenRequest).
-pub const MIN_TTL: std::time::Duration = std::time::Duration::from_secs(600);
+/// The shortest life of one that holds a certificate.
+pub const MIN_TTL: std::time::Duration = std::time::Duration::from_secs(10);
+/// The shortest life of one that holds a ServiceAccount's token: Kubernetes grants none for less (TokenRequest).
+pub const MIN_TOKEN_TTL: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// What a kubeconfig may do in its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema, clap::ValueEnum)]

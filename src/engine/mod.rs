@@ -2,6 +2,10 @@
 //!
 //! May import: `domain`, `store`, `queue`, `pki`, `assets`, `tunnel` (and `host`, once there is one).
 
+mod component_http;
+pub mod etcd;
+pub mod health;
+pub mod kubernetes;
 pub mod local;
 pub mod plan;
 

@@ -2,6 +2,7 @@
 
 use super::{Flags, Layout, Limits, Program, ports};
 use crate::domain::Cluster;
+use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which the API server's collector starts. Never with a memory limit near the live heap: that collects without end.
 const GOGC: u32 = 30;
@@ -17,7 +18,7 @@ pub(super) fn program(cluster: &Cluster, layout: &Layout, limits: &Limits) -> Pr
         .set("service-cluster-ip-range", cluster.spec.service_cidr)
         .set("allow-privileged", true)
         .set("enable-logs-handler", false)
-        .serving(layout, ports::API_SERVER, "apiserver");
+        .serving(layout, ports::API_SERVER, (pki::API_SERVER_CERT, pki::API_SERVER_KEY));
     let flags = storage(flags, layout);
     let flags = identity(flags, layout);
     let flags = outgoing(flags, layout);
@@ -42,9 +43,9 @@ pub(super) fn program(cluster: &Cluster, layout: &Layout, limits: &Limits) -> Pr
 fn storage(flags: Flags, layout: &Layout) -> Flags {
     flags
         .set("etcd-servers", layout.url(ports::ETCD_CLIENT))
-        .set("etcd-cafile", layout.pki("etcd-ca.crt"))
-        .set("etcd-certfile", layout.pki("apiserver-etcd-client.crt"))
-        .set("etcd-keyfile", layout.pki("apiserver-etcd-client.key"))
+        .set("etcd-cafile", layout.run(pki::ETCD_CA))
+        .set("etcd-certfile", layout.run(pki::API_SERVER_ETCD_CLIENT_CERT))
+        .set("etcd-keyfile", layout.run(pki::API_SERVER_ETCD_CLIENT_KEY))
         .set("etcd-compaction-interval", "5m0s")
         .set("encryption-provider-config", layout.run("encryption.yaml"))
 }
@@ -53,15 +54,15 @@ fn storage(flags: Flags, layout: &Layout) -> Flags {
 fn identity(flags: Flags, layout: &Layout) -> Flags {
     flags
         .set("authentication-config", layout.run("authentication.yaml"))
-        .set("client-ca-file", layout.pki("client-ca.crt"))
-        .set("requestheader-client-ca-file", layout.pki("front-proxy-ca.crt"))
+        .set("client-ca-file", layout.run(pki::CLIENT_CA))
+        .set("requestheader-client-ca-file", layout.run(pki::FRONT_PROXY_CA))
         .set("requestheader-allowed-names", "front-proxy-client")
         .set("requestheader-username-headers", "X-Remote-User")
         .set("requestheader-group-headers", "X-Remote-Group")
         .set("requestheader-extra-headers-prefix", "X-Remote-Extra-")
         .set("service-account-issuer", "https://kubernetes.default.svc.cluster.local")
-        .set("service-account-key-file", layout.pki("service-account.pub"))
-        .set("service-account-signing-key-file", layout.pki("service-account.key"))
+        .set("service-account-key-file", layout.run(pki::SERVICE_ACCOUNT_PUB))
+        .set("service-account-signing-key-file", layout.run(pki::SERVICE_ACCOUNT_KEY))
         .set("service-account-lookup", true)
         // A pod's token is good for the hour it says, not for the year that the extension would make of it.
         .set("service-account-extend-token-expiration", false)
@@ -73,10 +74,10 @@ fn outgoing(flags: Flags, layout: &Layout) -> Flags {
     flags
         .set("egress-selector-config-file", layout.run("egress.yaml"))
         .set("enable-aggregator-routing", true)
-        .set("proxy-client-cert-file", layout.pki("front-proxy-client.crt"))
-        .set("proxy-client-key-file", layout.pki("front-proxy-client.key"))
+        .set("proxy-client-cert-file", layout.run(pki::FRONT_PROXY_CLIENT_CERT))
+        .set("proxy-client-key-file", layout.run(pki::FRONT_PROXY_CLIENT_KEY))
         .set("kubelet-preferred-address-types", "InternalIP")
-        .set("kubelet-certificate-authority", layout.pki("kubelet-serving-ca.crt"))
-        .set("kubelet-client-certificate", layout.pki("apiserver-kubelet-client.crt"))
-        .set("kubelet-client-key", layout.pki("apiserver-kubelet-client.key"))
+        .set("kubelet-certificate-authority", layout.run(pki::KUBELET_SERVING_CA))
+        .set("kubelet-client-certificate", layout.run(pki::API_SERVER_KUBELET_CLIENT_CERT))
+        .set("kubelet-client-key", layout.run(pki::API_SERVER_KUBELET_CLIENT_KEY))
 }

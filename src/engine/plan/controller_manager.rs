@@ -3,6 +3,7 @@
 use super::{Flags, Layout, Program, ports};
 use crate::domain::Cluster;
 use crate::domain::cluster::Addon;
+use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which the controller-manager's collector starts.
 const GOGC: u32 = 50;
@@ -17,14 +18,14 @@ pub(super) fn program(cluster: &Cluster, layout: &Layout) -> Program {
         .set("leader-elect", false)
         .set("use-service-account-credentials", true)
         .set("controllers", CONTROLLERS)
-        .serving(layout, ports::CONTROLLER_MANAGER, "controller-manager-serving")
+        .serving(layout, ports::CONTROLLER_MANAGER, (pki::CONTROLLER_MANAGER_SERVING_CERT, pki::CONTROLLER_MANAGER_SERVING_KEY))
         // Without a kubeconfig for these, only /healthz, /readyz and /livez are served; all else is forbidden.
         .set("authentication-skip-lookup", true)
-        .set("root-ca-file", layout.pki("server-ca.crt"))
-        .set("service-account-private-key-file", layout.pki("service-account.key"))
+        .set("root-ca-file", layout.run(pki::SERVER_CA))
+        .set("service-account-private-key-file", layout.run(pki::SERVICE_ACCOUNT_KEY))
         // With one signer named by its own files, all others are off; `--cluster-signing-cert-file` beside them is refused.
-        .set("cluster-signing-kubelet-serving-cert-file", layout.pki("kubelet-serving-ca.crt"))
-        .set("cluster-signing-kubelet-serving-key-file", layout.pki("kubelet-serving-ca.key"))
+        .set("cluster-signing-kubelet-serving-cert-file", layout.run(pki::KUBELET_SERVING_CA))
+        .set("cluster-signing-kubelet-serving-key-file", layout.run(pki::KUBELET_SERVING_CA_KEY))
         .set("cluster-signing-duration", "8760h0m0s")
         // Programs that lie in this folder are run: it must not be one of the machine's.
         .set("flex-volume-plugin-dir", format!("{}/volume-plugins", layout.data_dir));

@@ -2,6 +2,7 @@
 
 use super::{CIPHER_SUITES, Flags, Layout, Limits, Program, ports};
 use crate::domain::Cluster;
+use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which etcd's collector starts.
 const GOGC: u32 = 50;
@@ -20,13 +21,13 @@ pub(super) fn program(cluster: &Cluster, layout: &Layout, limits: &Limits) -> Pr
         .set("initial-cluster-token", cluster.id)
         .set("initial-cluster-state", "new")
         // The gateway of `/v3/…` dials etcd itself with this certificate: it must be good for clients as well.
-        .set("cert-file", layout.pki("etcd-server.crt"))
-        .set("key-file", layout.pki("etcd-server.key"))
-        .set("trusted-ca-file", layout.pki("etcd-ca.crt"))
+        .set("cert-file", layout.run(pki::ETCD_SERVER_CERT))
+        .set("key-file", layout.run(pki::ETCD_SERVER_KEY))
+        .set("trusted-ca-file", layout.run(pki::ETCD_CA))
         .set("client-cert-auth", true)
-        .set("peer-cert-file", layout.pki("etcd-peer.crt"))
-        .set("peer-key-file", layout.pki("etcd-peer.key"))
-        .set("peer-trusted-ca-file", layout.pki("etcd-ca.crt"))
+        .set("peer-cert-file", layout.run(pki::ETCD_PEER_CERT))
+        .set("peer-key-file", layout.run(pki::ETCD_PEER_KEY))
+        .set("peer-trusted-ca-file", layout.run(pki::ETCD_CA))
         .set("peer-client-cert-auth", true)
         .set("tls-min-version", "TLS1.2")
         .set("cipher-suites", CIPHER_SUITES)

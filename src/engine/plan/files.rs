@@ -1,6 +1,7 @@
 //! Configuration files of a control plane's programs. None holds a key but [`encryption`].
 
 use super::{Layout, ports};
+use crate::pki::cluster::files as pki;
 
 /// `AuthenticationConfiguration`: anonymous callers reach three exact paths and nothing else (KEP-4633).
 pub const AUTHENTICATION: &str = "\
@@ -100,9 +101,9 @@ resources:
 }
 
 /// A kubeconfig that names certificate, key and authority by path: client-go reads the certificate again when it is renewed.
-pub(super) fn kubeconfig(layout: &Layout, user: &str) -> String {
-    let (server, ca) = (layout.url(ports::API_SERVER), layout.pki("server-ca.crt"));
-    let (cert, key) = (layout.pki(&format!("{user}.crt")), layout.pki(&format!("{user}.key")));
+pub(super) fn kubeconfig(layout: &Layout, user: &str, cert: &str, key: &str) -> String {
+    let (server, ca) = (layout.url(ports::API_SERVER), layout.run(pki::SERVER_CA));
+    let (cert, key) = (layout.run(cert), layout.run(key));
     // JSON strings are YAML strings: a path with a blank or a colon stays what it is.
     let quote = |text: &str| serde_json::Value::from(text).to_string();
     format!(

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: the same arguments give the same plan, byte for byte, so that an engine can tell by comparing whether a running program is
 //! the one that is wanted; nothing of a plan is secret (keys stand in files that it names by path); no text of a tenant reaches a flag but
-//! what `domain` has parsed (addresses and ranges). May import: `domain`.
+//! what `domain` has parsed (addresses and ranges). May import: `domain`, `pki` (paths of its files).
 
 mod api_server;
 mod controller_manager;
@@ -17,6 +17,7 @@ use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::domain::Cluster;
+use crate::pki::cluster::files as pki;
 
 /// The programs of a control plane, in the order in which they start.
 pub const COMPONENTS: [&str; 4] = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"];
@@ -52,12 +53,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The path of a file of the PKI, such as `server-ca.crt`.
-    fn pki(&self, file: &str) -> String {
-        format!("{}/pki/{file}", self.run_dir)
-    }
-
-    /// The path of a file of the run folder, such as `authorization.yaml`.
+    /// The path of a file of the run folder, such as `authorization.yaml` or those of `pki::cluster::files`.
     fn run(&self, file: &str) -> String {
         format!("{}/{file}", self.run_dir)
     }
@@ -118,8 +114,11 @@ pub fn control_plane(cluster: &Cluster, layout: &Layout, limits: &Limits) -> Con
             ("authentication.yaml".to_owned(), files::AUTHENTICATION.to_owned()),
             ("admission.yaml".to_owned(), files::ADMISSION.to_owned()),
             ("audit-policy.yaml".to_owned(), files::AUDIT_POLICY.to_owned()),
-            ("controller-manager.kubeconfig".to_owned(), files::kubeconfig(layout, "controller-manager")),
-            ("scheduler.kubeconfig".to_owned(), files::kubeconfig(layout, "scheduler")),
+            (
+                "controller-manager.kubeconfig".to_owned(),
+                files::kubeconfig(layout, "controller-manager", pki::CONTROLLER_MANAGER_CERT, pki::CONTROLLER_MANAGER_KEY),
+            ),
+            ("scheduler.kubeconfig".to_owned(), files::kubeconfig(layout, "scheduler", pki::SCHEDULER_CERT, pki::SCHEDULER_KEY)),
         ]),
     }
 }
@@ -146,11 +145,11 @@ impl Flags {
     }
 
     /// Where a Kubernetes program serves, and with what.
-    fn serving(self, layout: &Layout, port: u16, certificate: &str) -> Self {
+    fn serving(self, layout: &Layout, port: u16, (cert, key): (&str, &str)) -> Self {
         self.set("bind-address", layout.address)
             .set("secure-port", port)
-            .set("tls-cert-file", layout.pki(&format!("{certificate}.crt")))
-            .set("tls-private-key-file", layout.pki(&format!("{certificate}.key")))
+            .set("tls-cert-file", layout.run(cert))
+            .set("tls-private-key-file", layout.run(key))
             .set("tls-min-version", "VersionTLS12")
             .set("tls-cipher-suites", CIPHER_SUITES)
             .set("profiling", false)

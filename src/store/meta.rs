@@ -1,11 +1,16 @@
 //! Facts of the installation: its id, the ids of its sealing keys.
+
 use super::{Result, Sql, Tx};
 
 /// The value of a fact.
 pub async fn get(sql: &mut dyn Sql, key: &str) -> Result<Option<String>> {
-    todo!()
+    let mut rows = sql.query("select value from meta where key = $1", vec![key.into()]).await?;
+    rows.pop().map(|mut row| row.take(0)).transpose()
 }
+
 /// Sets a fact where it is absent; gives what stands.
 pub async fn put_if_absent(tx: &mut Tx, key: &str, value: &str) -> Result<String> {
-    todo!()
+    let insert = "insert into meta (key, value) values ($1, $2) on conflict (key) do nothing";
+    tx.sql().execute(insert, vec![key.into(), value.into()]).await?;
+    Ok(get(tx.sql(), key).await?.unwrap_or_else(|| value.to_owned()))
 }

@@ -8,11 +8,13 @@
 pub mod api_tokens;
 pub mod certificates;
 pub mod clusters;
+mod continuation;
 pub mod events;
 pub mod idempotency;
 pub mod jobs;
 pub mod kubeconfigs;
 pub mod meta;
+mod migrations;
 pub mod projects;
 pub mod secrets;
 pub mod sessions;
@@ -23,7 +25,7 @@ pub mod users;
 
 use std::sync::Arc;
 
-pub use sql::{Database, Row, Sql, Transaction, Value};
+pub use sql::{Database, FromValue, Row, Sql, Transaction, Value};
 
 use crate::domain::ClusterId;
 
@@ -51,8 +53,19 @@ pub enum Error {
         /// The newest that this binary knows.
         known: i64,
     },
+    /// The `continue` of a list is none that this list gave.
+    #[error("this continue token was not given by this list: begin again without one")]
+    BadContinue,
+    /// Nothing became free in time: transactions are held open, or there is more to do than the disk bears.
+    #[error("the database is busy: no {what} became free within {seconds} s; try again")]
+    Busy {
+        /// What was waited for: `writer` or `reader`.
+        what: &'static str,
+        /// How long, in seconds.
+        seconds: u64,
+    },
     /// The database itself failed.
-    #[error("database: {0}")]
+    #[error("database: {0:#}")]
     Database(#[source] anyhow::Error),
 }
 
@@ -74,7 +87,7 @@ pub enum Change {
     Settings,
     /// A kubeconfig was recorded or revoked.
     Kubeconfigs(ClusterId),
-    /// A user, role, session or token.
+    /// A user, role, session or token, or a project that roles are given in.
     Access,
 }
 
@@ -127,13 +140,32 @@ impl Tx {
         }
     }
 
-    /// Makes it lasting, then tells the watchers.
+    /// Makes it lasting, then tells the watchers. Once begun it goes on to its end though the caller is dropped, so that
+    /// nothing is committed without the watchers being told.
     pub async fn commit(self) -> Result<()> {
-        self.inner.commit().await?;
-        for change in self.pending {
-            // No receiver is no failure: nobody watches.
-            let _ = self.changes.send(change);
-        }
-        Ok(())
+        let commit = async move {
+            self.inner.commit().await?;
+            for change in self.pending {
+                // No receiver is no failure: nobody watches.
+                let _ = self.changes.send(change);
+            }
+            Ok(())
+        };
+        tokio::spawn(commit).await.map_err(|e| Error::Database(anyhow::Error::new(e).context("the commit did not come to its end")))?
     }
+}
+
+/// How many rows one call of a `prune` removes at most, so that the writer is never held for long.
+pub const PRUNE_BATCH: u64 = 500;
+
+/// A value as the JSON text that its column holds.
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|e| Error::Database(anyhow::Error::new(e).context("a value has no form in JSON")))
+}
+
+/// The projects that a list goes through one by one, each once, so that each part comes from an index in the list's
+/// order; the one `None` stands for all of them.
+fn distinct(projects: Option<&[crate::domain::ProjectId]>) -> Vec<Option<crate::domain::ProjectId>> {
+    projects
+        .map_or_else(|| vec![None], |ids| ids.iter().copied().collect::<std::collections::BTreeSet<_>>().into_iter().map(Some).collect())
 }

@@ -55,9 +55,80 @@ impl<T: Into<Self>> From<Option<T>> for Value {
     }
 }
 
+/// What a value can be read as.
+pub trait FromValue: Sized {
+    /// The value, or `None` when it is of another type or form.
+    fn from_value(value: Value) -> Option<Self>;
+}
+
+macro_rules! from_value {
+    ($($to:ty => $pattern:pat => $make:expr;)+) => {$(
+        impl FromValue for $to {
+            fn from_value(value: Value) -> Option<Self> {
+                match value {
+                    $pattern => $make,
+                    _ => None,
+                }
+            }
+        }
+    )+};
+}
+
+from_value! {
+    String => Value::Text(v) => Some(v);
+    i64 => Value::Int(v) => Some(v);
+    u16 => Value::Int(v) => v.try_into().ok();
+    u64 => Value::Int(v) => v.try_into().ok();
+    Vec<u8> => Value::Bytes(v) => Some(v);
+    crate::domain::Timestamp => Value::Int(v) => Some(Self::from_micros(v));
+    crate::domain::ProjectId => Value::Text(v) => v.parse().ok();
+    crate::domain::ClusterId => Value::Text(v) => v.parse().ok();
+    crate::domain::JobId => Value::Text(v) => v.parse().ok();
+    crate::domain::UserId => Value::Text(v) => v.parse().ok();
+    crate::domain::SessionId => Value::Text(v) => v.parse().ok();
+    crate::domain::ApiTokenId => Value::Text(v) => v.parse().ok();
+    crate::domain::KubeconfigId => Value::Text(v) => v.parse().ok();
+    crate::domain::user::Role => Value::Text(v) => v.parse().ok();
+    crate::domain::job::JobState => Value::Text(v) => v.parse().ok();
+    crate::domain::kubeconfig::ClusterRole => Value::Text(v) => v.parse().ok();
+}
+
+impl FromValue for bool {
+    fn from_value(value: Value) -> Option<Self> {
+        match value {
+            Value::Bool(v) => Some(v),
+            Value::Int(v @ (0 | 1)) => Some(v == 1),
+            _ => None,
+        }
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: Value) -> Option<Self> {
+        if value == Value::Null { Some(None) } else { T::from_value(value).map(Some) }
+    }
+}
+
 /// A row of a result: its values in the order of the SELECT list.
 #[derive(Debug, Clone)]
 pub struct Row(pub Vec<Value>);
+
+impl Row {
+    /// Takes the value of a column (0 is the first) out of the row.
+    pub fn take<T: FromValue>(&mut self, column: usize) -> Result<T> {
+        let value = self.0.get_mut(column).map(|value| std::mem::replace(value, Value::Null));
+        value
+            .and_then(T::from_value)
+            .ok_or_else(|| Error::Database(anyhow::anyhow!("column {column} of a row cannot be read as {}", std::any::type_name::<T>())))
+    }
+
+    /// Takes a column of JSON text out of the row.
+    pub fn take_json<T: serde::de::DeserializeOwned>(&mut self, column: usize) -> Result<T> {
+        let text: String = self.take(column)?;
+        serde_json::from_str(&text)
+            .map_err(|e| Error::Database(anyhow::Error::new(e).context(format!("column {column} of a row holds JSON of another form"))))
+    }
+}
 
 /// Something that runs statements.
 #[async_trait]

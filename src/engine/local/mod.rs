@@ -3,4 +3,7 @@
 //! May import: `domain`, `store`, `pki`, `tunnel`, and the common plan.
 
 pub mod adopt;
+pub mod confine;
+pub mod logs;
 pub mod process;
+pub mod supervise;

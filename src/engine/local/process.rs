@@ -229,8 +229,9 @@ impl Process {
     /// Opens a pidfd for a pid. The caller makes sure afterwards ([`Self::running`]) that the pid is still the one it means.
     pub fn open(pid: Pid, plan: String) -> io::Result<Self> {
         let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
-        let pidfd = Arc::new(AsyncFd::with_interest(fd, Interest::READABLE)?);
-        Ok(Self { pid, plan: plan.into(), pidfd, exit: Arc::default() })
+        // SAFETY: an OwnedFd is valid and names the same description until it is dropped, which is when the AsyncFd is.
+        let pidfd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)?;
+        Ok(Self { pid, plan: plan.into(), pidfd: Arc::new(pidfd), exit: Arc::default() })
     }
 
     /// Its process id.

@@ -25,9 +25,12 @@ pub fn decode(entries: BTreeMap<String, Entry>, places: BTreeMap<String, Origin>
         match first_that_fits(&defaults, &key, &attempts) {
             Ok(value) => put(&mut whole, &key, value),
             Err(message) => {
-                let (part, message) = wrong_element(&defaults, &key, &attempts).unwrap_or((key.clone(), message));
+                let mut wrong = if is_list { wrong_elements(&defaults, &key, &attempts) } else { Vec::new() };
+                if wrong.is_empty() {
+                    wrong.push((key, message));
+                }
                 let known = Origins(std::mem::take(&mut origins));
-                problems.push(Problem { origin: known.of(&part).cloned(), key: part, message });
+                problems.extend(wrong.into_iter().map(|(key, message)| Problem { origin: known.of(&key).cloned(), key, message }));
                 origins = known.0;
             }
         }
@@ -93,7 +96,7 @@ fn first_that_fits(defaults: &Json, key: &str, attempts: &[Json]) -> Result<Json
     }
     // A type's own sentence says more than that another kind of value was expected.
     let best = refusals.iter().find(|(message, _)| !message.starts_with("invalid type")).or(refusals.first());
-    Err(best.map_or_else(String::new, |(message, attempt)| explain(message, attempt)))
+    Err(best.map_or_else(String::new, |(message, attempt)| explain(key, message, attempt)))
 }
 
 fn fits(defaults: &Json, key: &str, value: &Json) -> Result<(), String> {
@@ -102,20 +105,19 @@ fn fits(defaults: &Json, key: &str, value: &Json) -> Result<(), String> {
     serde_json::from_value::<Config>(candidate).map(drop).map_err(|e| e.to_string())
 }
 
-/// Which element of a list is wrong, when each is tried alone.
-fn wrong_element(defaults: &Json, key: &str, attempts: &[Json]) -> Option<(String, String)> {
+/// Which elements of a list are wrong, each tried alone.
+fn wrong_elements(defaults: &Json, key: &str, attempts: &[Json]) -> Vec<(String, String)> {
     let lists: Vec<&Vec<Json>> = attempts.iter().filter_map(Json::as_array).collect();
-    for index in 0..lists.first()?.len() {
+    let length = lists.first().map_or(0, |list| list.len());
+    let wrong = |index: usize| {
         let alone: Vec<Json> = lists.iter().filter_map(|list| list.get(index)).map(|item| vec![item.clone()].into()).collect();
-        if let Err(message) = first_that_fits(defaults, key, &alone) {
-            return Some((format!("{key}[{index}]"), message));
-        }
-    }
-    None
+        first_that_fits(defaults, key, &alone).err().map(|message| (format!("{key}[{index}]"), message))
+    };
+    (0..length).filter_map(wrong).collect()
 }
 
 /// serde's words as a sentence for somebody who edits a file.
-fn explain(message: &str, value: &Json) -> String {
+fn explain(key: &str, message: &str, value: &Json) -> String {
     let message = message.strip_prefix("spec.kubernetes_version: ").unwrap_or(message);
     let shown = match value {
         Json::Array(items) if items.len() == 1 => items[0].to_string(),
@@ -127,8 +129,15 @@ fn explain(message: &str, value: &Json) -> String {
         let choices = choices.strip_prefix("one of ").unwrap_or(choices).replace('`', "").replace(" or ", ", ");
         return format!("{shown} is none of the words that are known here; use one of: {choices}");
     }
-    if let Some((kind, expected)) = message.split_once(", expected ").filter(|(kind, _)| kind.starts_with("invalid ")) {
-        let _ = kind;
+    if message == "invalid IP address syntax" {
+        let looks = if key == "dns.resolvers" {
+            "no IP address; it looks like 192.0.2.53"
+        } else {
+            "no range of addresses; it looks like 10.0.0.0/8"
+        };
+        return format!("{shown} is {looks}");
+    }
+    if let Some((_, expected)) = message.split_once(", expected ").filter(|(kind, _)| kind.starts_with("invalid ")) {
         return format!("{shown} is not what belongs here; expected is {}", in_words(expected));
     }
     if let Some(rest) = message.strip_prefix("missing field ") {

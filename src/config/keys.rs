@@ -41,7 +41,8 @@ pub fn nearest(unknown: &str) -> Option<&'static str> {
         let same_word = if last(&wanted) == last(&key.path) { 0.7 + whole / 4.0 } else { 0.0 };
         let squeezed = |text: &str| text.replace(['.', '_'], "");
         let same_letters = if squeezed(&wanted) == squeezed(&key.path) { 0.95 } else { 0.0 };
-        whole.max(same_word).max(same_letters)
+        let begins_alike = if key.path.len() >= 3 && !wanted.contains('.') && wanted.starts_with(&key.path) { 0.5 } else { 0.0 };
+        whole.max(same_word).max(same_letters).max(begins_alike)
     };
     let best = ALL.iter().map(|key| (score(key), key)).max_by(|a, b| a.0.total_cmp(&b.0))?;
     (best.0 >= 0.5).then_some(best.1.path.as_str())
@@ -65,6 +66,7 @@ mod tests {
             ("log.levle", Some("log.level")),
             ("loglevel", Some("log.level")),
             ("logging.level", Some("log.level")),
+            ("logging", Some("log")),
             ("dsn", Some("database.dsn")),
             ("platfrom_host", Some("platform_host")),
             ("gatewayAPI.syncIntervalSeconds", Some("gateway_api.sync_interval_seconds")),

@@ -201,3 +201,6 @@ impl Config {
         self.assets.dir.clone().unwrap_or_else(|| self.data_dir.join("assets"))
     }
 }
+
+#[cfg(test)]
+mod tests;

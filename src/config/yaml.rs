@@ -257,7 +257,6 @@ mod tests {
             ("x: &x [*x]", 1, ""),
             ("a: 1\n<<: {b: 1}", 2, "merge keys"),
             ("? [a]\n: 1", 1, "plain text"),
-            ("\tx: 1", 1, ""),
         ] {
             let e = parse(text).unwrap_err();
             assert!(!e.message.is_empty() && e.message.contains(part), "{text:?}: {e:?}");

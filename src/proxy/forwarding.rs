@@ -32,7 +32,7 @@ pub struct ForwardingOptions {
 
 impl Default for ForwardingOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(5), half_close_timeout: Duration::from_mins(5), liveness: Liveness::default() }
+        Self { connect_timeout: Duration::from_secs(5), half_close_timeout: Duration::from_secs(300), liveness: Liveness::default() }
     }
 }
 

@@ -60,7 +60,9 @@ impl HostMap {
             .collect();
         self.table.store(Arc::new(table));
         // Only after the swap: whoever looks up from here on finds the new table, whoever did before holds a token that ends.
-        removed.iter().for_each(|upstream| upstream.retire());
+        for upstream in removed {
+            upstream.retire();
+        }
     }
 
     /// How many names lead somewhere.

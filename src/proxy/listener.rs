@@ -17,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 const BACKLOG: i32 = 4096;
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// How long clients are turned away before each pause.
+const SHED: Duration = Duration::from_millis(10);
 
 /// How a dead peer is found. Linux lets `user_timeout` take the place of the count of probes.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +36,7 @@ pub struct Liveness {
 
 impl Default for Liveness {
     fn default() -> Self {
-        Self { idle: Duration::from_secs(30), interval: Duration::from_secs(10), probes: 3, user_timeout: Duration::from_mins(5) }
+        Self { idle: Duration::from_secs(30), interval: Duration::from_secs(10), probes: 3, user_timeout: Duration::from_secs(300) }
     }
 }
 
@@ -135,13 +137,13 @@ fn open(listen: SocketAddr) -> io::Result<BoundListener> {
     Ok(BoundListener { socket, address })
 }
 
-/// Accepts until `stop`, giving each connection to `serve`, which must not block; `exhausted` is called whenever there are no
-/// descriptors or buffers for more. The socket is closed when this returns.
+/// Accepts until `stop`, giving each connection to `serve`, which must not block; `turned_away` is called for each that
+/// was closed at once, since there are no descriptors or buffers for more. The socket is closed when this returns.
 pub(super) async fn accept(
     listener: TcpListener,
     stop: &CancellationToken,
     mut serve: impl FnMut(TcpStream, SocketAddr),
-    mut exhausted: impl FnMut(),
+    mut turned_away: impl FnMut(),
 ) {
     let mut reserve = Reserve::hold();
     let mut pause = PAUSE_FIRST;
@@ -160,9 +162,8 @@ pub(super) async fn accept(
             tokio::task::yield_now().await;
             continue;
         }
-        exhausted();
         tracing::warn!(%error, "no more connections can be accepted; raise LimitNOFILE of the service or the host's fs.file-max");
-        reserve.turn_one_away(&listener).await;
+        reserve.turn_away(&listener, &mut turned_away).await;
         if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
             return;
         }
@@ -184,11 +185,17 @@ impl Reserve {
         Self(File::open("/dev/null").ok())
     }
 
-    async fn turn_one_away(&mut self, listener: &TcpListener) {
-        if self.0.take().is_some() {
-            // A connection is waiting, or accept(2) would not have failed; should it be gone, nobody waits for long.
-            drop(tokio::time::timeout(PAUSE_FIRST, listener.accept()).await);
-        }
+    /// Accepts and closes what waits, for a moment, and calls `each` for every one.
+    async fn turn_away(&mut self, listener: &TcpListener, mut each: impl FnMut()) {
+        drop(self.0.take());
+        let shed = async {
+            while let Ok(accepted) = listener.accept().await {
+                drop(accepted);
+                each();
+            }
+        };
+        // It ends with the time, when nobody waits any more, or with the next error.
+        drop(tokio::time::timeout(SHED, shed).await);
         *self = Self::hold();
     }
 }

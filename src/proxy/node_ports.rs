@@ -78,7 +78,9 @@ impl NodePorts {
     /// Makes the open ports equal to `desired`, and returns those that could not be opened. Needs a tokio runtime.
     pub async fn set(&self, desired: &BTreeMap<u16, Backend>) -> Vec<PortError> {
         let mut ports = self.ports.lock().await;
-        for (_, port) in ports.extract_if(.., |port, _| !desired.contains_key(port)).collect::<Vec<_>>() {
+        let (stay, leave) = std::mem::take(&mut *ports).into_iter().partition(|(port, _)| desired.contains_key(port));
+        *ports = stay;
+        for port in BTreeMap::into_values(leave) {
             port.close().await;
         }
         let mut errors = Vec::new();

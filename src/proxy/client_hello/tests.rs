@@ -9,7 +9,7 @@ use rustls_pki_types::ServerName;
 use super::*;
 
 /// What a rustls client sends first, changed by `configure`.
-fn sample(name: &str, configure: impl FnOnce(&mut ClientConfig)) -> Vec<u8> {
+pub(in crate::proxy) fn sample(name: &str, configure: impl FnOnce(&mut ClientConfig)) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -26,7 +26,7 @@ fn sample(name: &str, configure: impl FnOnce(&mut ClientConfig)) -> Vec<u8> {
 }
 
 /// A hello of at least `size` bytes: padded with protocols that nobody speaks.
-fn padded(size: usize) -> Vec<u8> {
+pub(in crate::proxy) fn padded(size: usize) -> Vec<u8> {
     sample("api.tenant.example", |config| config.alpn_protocols = (0..size / 101).map(|i| vec![b'a' + (i % 26) as u8; 100]).collect())
 }
 
@@ -48,7 +48,7 @@ fn in_one_record(body: &[u8]) -> Vec<u8> {
 }
 
 /// `message` in records of at most `size` bytes.
-fn in_records(message: &[u8], size: usize) -> Vec<u8> {
+pub(in crate::proxy) fn in_records(message: &[u8], size: usize) -> Vec<u8> {
     message.chunks(size).flat_map(|part| [&[22, 3, 1], &(part.len() as u16).to_be_bytes()[..], part].concat()).collect()
 }
 
@@ -208,6 +208,21 @@ fn lengths_that_do_not_fit_are_malformed() {
 fn a_hello_beyond_the_limit_is_refused_by_its_header() {
     assert_eq!(parse(&[22, 3, 1, 0x40, 0, 1, 0, 0x80, 0]), Parsed::Refused(Reason::TooLarge));
     assert_eq!(parse(&[22, 3, 1, 0x40, 0, 1, 0, 0x7f, 0xfc]), Parsed::Incomplete);
+}
+
+#[test]
+fn the_committed_corpus_of_the_fuzz_target_gets_its_answers() {
+    let seed = |name: &str| std::fs::read(format!("{}/fuzz/corpus/client_hello/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    for (name, expected) in [
+        ("openssl", asks_for("api.tenant.example")),
+        ("openssl-tls12-alpn", asks_for("api.tenant.example")),
+        ("records-of-40", asks_for("api.tenant.example")),
+        ("openssl-no-name", NAMELESS),
+        ("http", Parsed::Refused(Reason::PlainHttp)),
+        ("ssl2", Parsed::Refused(Reason::SslV2)),
+    ] {
+        assert_eq!(parse(&seed(name)), expected, "{name}");
+    }
 }
 
 proptest! {

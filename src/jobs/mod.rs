@@ -3,6 +3,7 @@
 //!
 //! May import: `domain`, `store`, `queue`, `pki`, `engine`.
 
+pub mod prune;
 mod reconcile_cluster;
 mod revoke;
 mod service_account_token;

@@ -71,7 +71,7 @@ pub fn control_plane_leaves(pki: &ClusterPki, ambient: &Ambient, options: &LeafO
 /// The daemon's own credential: `system:masters`, one hour, held in memory alone.
 ///
 /// A new cluster has no binding that lets anybody make bindings, so its first administrator must be one whom no authorizer
-/// judges (`system:masters`, `authorization/path` in Kubernetes' own bootstrap). The same property makes such a certificate
+/// judges: kube-apiserver allows `system:masters` before it asks any. The same property makes such a certificate
 /// impossible to revoke: it is therefore never written to a disk, never given to a user, and short-lived enough to be forgotten.
 pub fn platform_client(pki: &ClusterPki, ambient: &Ambient) -> anyhow::Result<Issued> {
     let profile = client(PLATFORM_USER, &["system:masters"], PLATFORM_CLIENT_LIFE);

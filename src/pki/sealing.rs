@@ -100,7 +100,8 @@ fn read(path: &Path) -> anyhow::Result<Option<Zeroizing<[u8; 32]>>> {
         Err(error) => return Err(error).with_context(|| format!("the sealing key {shown} cannot be read")),
     };
     let mode = file.metadata().with_context(|| format!("the sealing key {shown} cannot be read"))?.permissions().mode();
-    ensure!(mode & 0o077 == 0, "the sealing key {shown} is open to others (mode {:o}): run chmod 600 {shown}", mode & 0o777);
+    let others = mode & 0o077;
+    ensure!(others == 0, "the sealing key {shown} is open to others (mode {:o}): run chmod 600 {shown}", mode & 0o777);
 
     let mut text = Zeroizing::new(String::with_capacity(128));
     file.take(128).read_to_string(&mut text).with_context(|| format!("the sealing key {shown} cannot be read"))?;

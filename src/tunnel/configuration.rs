@@ -35,6 +35,14 @@ pub fn authorization_config(revoked: &BTreeSet<String>, kubeconfig_path: &str) -
     yaml(&json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthorizationConfiguration", "authorizers": authorizers}))
 }
 
+/// The hash by which kube-apiserver tells which configuration it has: once its metric
+/// `apiserver_authorization_config_controller_last_config_info` carries it as the label `hash`, the file is in force. (Replaced
+/// by a rename, a file is seen within milliseconds through inotify; without inotify within a minute.)
+pub fn authorization_config_hash(config: &str) -> String {
+    use sha2::Digest as _;
+    format!("sha256:{}", hex::encode(sha2::Sha256::digest(config)))
+}
+
 /// The YAML of the `EgressSelectorConfiguration`: both `cluster` and `controlplane` lead into the run directory's sockets.
 /// (etcd is dialled directly: its selection is not named.)
 pub fn egress_selector_config(run_dir: &str) -> String {

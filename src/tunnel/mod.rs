@@ -7,7 +7,7 @@ pub mod configuration;
 pub mod connect;
 pub mod terminator;
 
-pub use configuration::{authorization_config, egress_selector_config, webhook_kubeconfig};
+pub use configuration::{authorization_config, authorization_config_hash, egress_selector_config, webhook_kubeconfig};
 pub use terminator::{Revocations, Terminator, TerminatorOptions, TerminatorTls};
 
 /// The socket of the egress selection `cluster`, below the run directory.

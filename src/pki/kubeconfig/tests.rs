@@ -132,7 +132,7 @@ fn what_is_no_kubeconfig_is_refused() {
 
 #[test]
 fn a_file_of_many_contexts_is_read_whole() {
-    let entries = |key: &str, value: &str| (0..500).map(|at| format!("- name: c{at}\n  {key}: {value}\n")).collect::<String>();
+    let entries = |key: &str, value: &str| (0..500).map(|at| format!("- name: c{at}\n  {key}: {value}\n")).collect::<Vec<_>>().concat();
     let blob = "A".repeat(1200);
     let existing = format!(
         "kind: Config\nclusters:\n{}users:\n{}contexts:\n{}",

@@ -14,6 +14,7 @@ use crate::tunnel::CREDENTIAL_ID;
 
 struct Stand {
     folder: tempfile::TempDir,
+    pki: ClusterPki,
     files: std::collections::BTreeMap<String, String>,
     revoked: watch::Sender<Arc<BTreeSet<String>>>,
     terminator: Terminator,
@@ -27,13 +28,17 @@ fn tls(files: &std::collections::BTreeMap<String, String>) -> TerminatorTls {
     }
 }
 
+fn leaves(pki: &ClusterPki) -> Vec<crate::pki::Leaf> {
+    let options = LeafOptions { address: "127.64.0.1".parse().unwrap(), api_server_sans: Vec::new(), ttl: Duration::from_secs(3600) };
+    control_plane_leaves(pki, &Ambient::system(), &options).unwrap()
+}
+
 fn stand(targets: Arc<dyn Targets>) -> Stand {
     let ambient = Ambient::system();
     let cluster = ClusterId::generate(&ambient);
     let pki = ClusterPki::create(&ambient, cluster).unwrap();
-    let options = LeafOptions { address: "127.64.0.1".parse().unwrap(), api_server_sans: Vec::new(), ttl: Duration::from_secs(3600) };
     let mut files = pki.lasting_files();
-    files.extend(crate::pki::leaves::leaf_files(&control_plane_leaves(&pki, &ambient, &options).unwrap()));
+    files.extend(crate::pki::leaves::leaf_files(&leaves(&pki)));
     let folder = tempfile::tempdir().unwrap();
     let (revoked, revocations) = watch::channel(Arc::new(BTreeSet::new()));
     let terminator = Terminator::start(TerminatorOptions {
@@ -45,7 +50,7 @@ fn stand(targets: Arc<dyn Targets>) -> Stand {
         targets,
     })
     .unwrap();
-    Stand { folder, files, revoked, terminator }
+    Stand { folder, pki, files, revoked, terminator }
 }
 
 impl Stand {
@@ -163,12 +168,14 @@ async fn a_renewed_certificate_is_used_from_then_on() {
     let stand = stand(Arc::new(NoNodes));
     let mut old = stand.api_server().await;
     let before = old.get_ref().1.peer_certificates().unwrap()[0].clone();
-    let ambient = Ambient::system();
-    let pki = ClusterPki::create(&ambient, ClusterId::generate(&ambient)).unwrap();
-    let mismatched = TerminatorTls { key_pem: pki.service_account_key_pem.clone(), ..tls(&stand.files) };
+    let mismatched = TerminatorTls { key_pem: stand.pki.service_account_key_pem.clone(), ..tls(&stand.files) };
     assert!(stand.terminator.renew(&mismatched).is_err());
-    stand.terminator.renew(&tls(&stand.files)).unwrap();
-    assert_eq!(stand.api_server().await.get_ref().1.peer_certificates().unwrap()[0], before);
+
+    let renewed = crate::pki::leaves::leaf_files(&leaves(&stand.pki));
+    stand.terminator.renew(&tls(&stand.pki.lasting_files().into_iter().chain(renewed.clone()).collect())).unwrap();
+    let new = stand.api_server().await.get_ref().1.peer_certificates().unwrap()[0].clone();
+    assert_ne!(new, before);
+    assert_eq!(new, CertificateDer::from_pem_slice(renewed[files::TERMINATOR_CERT].as_bytes()).unwrap());
     assert_eq!(post(&mut old, &review_of("x")).await.0, 200, "open connections go on");
 }
 
@@ -277,7 +284,7 @@ async fn sockets_are_private_replace_stale_ones_and_are_removed() {
         assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o660);
     }
     let (_, mut open) = stand.connect(CLUSTER_SOCKET, "a:1").await;
-    let Stand { folder, files, revoked, terminator } = stand;
+    let Stand { folder, files, revoked, terminator, .. } = stand;
     terminator.stop().await;
     assert_eq!(open.read(&mut [0]).await.unwrap(), 0, "open streams end");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

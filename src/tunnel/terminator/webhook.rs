@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn status(spec: Value) -> Value {
+    fn status(spec: &Value) -> Value {
         let body =
             json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {}, "spec": spec}).to_string();
         let revoked = BTreeSet::from(["X509SHA256=ff".to_owned()]);
@@ -118,12 +118,12 @@ mod tests {
     fn denies_what_is_revoked_and_has_no_opinion_on_the_rest() {
         let denied = json!({"allowed": false, "denied": true, "reason": "this credential was revoked"});
         let no_opinion = json!({"allowed": false, "denied": false});
-        assert_eq!(status(json!({"user": "jane", "extra": {CREDENTIAL_ID: ["X509SHA256=ff"]}})), denied);
-        assert_eq!(status(json!({"user": "jane", "extra": {CREDENTIAL_ID: ["JTI=1", "X509SHA256=ff"]}})), denied);
-        assert_eq!(status(json!({"user": "jane", "extra": {CREDENTIAL_ID: ["X509SHA256=fe"]}})), no_opinion);
-        assert_eq!(status(json!({"user": "jane", "extra": {"other": ["X509SHA256=ff"]}})), no_opinion);
-        assert_eq!(status(json!({"user": "jane", "extra": null})), no_opinion);
-        assert_eq!(status(json!({"user": "X509SHA256=ff"})), no_opinion);
+        assert_eq!(status(&json!({"user": "jane", "extra": {CREDENTIAL_ID: ["X509SHA256=ff"]}})), denied);
+        assert_eq!(status(&json!({"user": "jane", "extra": {CREDENTIAL_ID: ["JTI=1", "X509SHA256=ff"]}})), denied);
+        assert_eq!(status(&json!({"user": "jane", "extra": {CREDENTIAL_ID: ["X509SHA256=fe"]}})), no_opinion);
+        assert_eq!(status(&json!({"user": "jane", "extra": {"other": ["X509SHA256=ff"]}})), no_opinion);
+        assert_eq!(status(&json!({"user": "jane", "extra": null})), no_opinion);
+        assert_eq!(status(&json!({"user": "X509SHA256=ff"})), no_opinion);
     }
 
     #[test]

@@ -127,15 +127,7 @@ impl Prune {
 
 /// The job, for [`jobs::enqueue`]; one that waits is enough.
 pub fn new_job() -> NewJob {
-    NewJob {
-        kind: KIND,
-        project_id: None,
-        cluster_id: None,
-        host: None,
-        payload: serde_json::Value::Null,
-        max_attempts: 5,
-        coalesce: true,
-    }
+    NewJob { kind: KIND, project_id: None, cluster_id: None, host: None, payload: serde_json::Value::Null, max_attempts: 5, coalesce: true }
 }
 
 /// Enqueues the job at once and then every hour, until `shutdown`.

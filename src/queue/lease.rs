@@ -107,8 +107,7 @@ async fn candidates(sql: &mut dyn Sql, claimant: &Claimant, now: Timestamp, limi
                   and r.cluster_id = j.cluster_id and r.kind = j.kind)) order by j.run_after, j.id limit $5";
     // What this process is still doing without a lease is passed over, and must not crowd out the rest.
     let limit = i64::try_from(limit + running::count()).unwrap_or(i64::MAX);
-    let values =
-        vec![now.into(), now.plus(FAR).into(), (&claimant.host).into(), (&claimant.kinds).into(), Value::Int(limit)];
+    let values = vec![now.into(), now.plus(FAR).into(), (&claimant.host).into(), (&claimant.kinds).into(), Value::Int(limit)];
     let rows = sql.query(select, values).await?;
     let ids = rows.into_iter().map(|mut row| row.take(0)).collect::<Result<Vec<JobId>>>()?;
     Ok(ids.into_iter().filter(|id| !running::contains(*id)).collect())
@@ -121,8 +120,7 @@ async fn claim(sql: &mut dyn Sql, ambient: &Ambient, claimant: &Claimant, id: Jo
                   lease_expires_at = $5 where id = $1 and state = 'pending' \
                   and (cluster_id is null or not exists (select 1 from jobs r where r.state = 'running' \
                   and r.cluster_id = jobs.cluster_id and r.kind = jobs.kind)) returning payload";
-    let values =
-        vec![id.into(), (&token).into(), (&claimant.owner).into(), (&claimant.host).into(), expires_at.into()];
+    let values = vec![id.into(), (&token).into(), (&claimant.owner).into(), (&claimant.host).into(), expires_at.into()];
     let Some(mut row) = sql.query(update, values).await?.pop() else { return Ok(None) };
     let payload = row.take_json(0)?;
     Ok(jobs::find(sql, id).await?.map(|job| Leased { job, payload, token, expires_at }))
@@ -150,11 +148,7 @@ async fn lose_expired(tx: &mut Tx, now: Timestamp) -> Result<()> {
 /// Ends an attempt whose worker is gone: it counts, since the job may be what ended the worker.
 async fn lose(tx: &mut Tx, id: JobId, token: &str, now: Timestamp) -> Result<()> {
     let Some(job) = jobs::find(tx.sql(), id).await? else { return Ok(()) };
-    let end = if job.attempts >= job.max_attempts {
-        End::Dead(WORKER_LOST.to_owned())
-    } else {
-        End::Retry(WORKER_LOST.to_owned(), now)
-    };
+    let end = if job.attempts >= job.max_attempts { End::Dead(WORKER_LOST.to_owned()) } else { End::Retry(WORKER_LOST.to_owned(), now) };
     tracing::warn!(job = %id, kind = job.kind, attempts = job.attempts, "the worker of a job was lost");
     end_attempt(tx, &job, token, now, end).await?;
     Ok(())

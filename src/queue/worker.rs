@@ -100,14 +100,7 @@ struct Core {
 impl Worker {
     /// A worker without handlers.
     pub fn new(store: Store, ambient: Ambient, transport: Arc<dyn Transport>, options: WorkerOptions) -> Self {
-        let core = Core {
-            store,
-            ambient,
-            options,
-            handlers: BTreeMap::new(),
-            held: HeldLeases::default(),
-            stop: CancellationToken::new(),
-        };
+        let core = Core { store, ambient, options, handlers: BTreeMap::new(), held: HeldLeases::default(), stop: CancellationToken::new() };
         Self { core, transport }
     }
 

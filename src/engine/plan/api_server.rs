@@ -5,7 +5,7 @@ use crate::domain::Cluster;
 use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which the API server's collector starts. Never with a memory limit near the live heap: that collects without end.
-const GOGC: u32 = 30;
+const GOGC: u32 = 25;
 
 /// The longest life of a ServiceAccount token: a year, as of a kubeconfig (`domain::kubeconfig::MAX_TTL`).
 const MAX_TOKEN_LIFE: &str = "8760h0m0s";

@@ -6,7 +6,7 @@ use crate::domain::cluster::Addon;
 use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which the controller-manager's collector starts.
-const GOGC: u32 = 50;
+const GOGC: u32 = 30;
 
 /// All controllers but those of joining as kubeadm does it: there are no bootstrap tokens, and requests of kubelets are approved by the
 /// platform after its own checks.

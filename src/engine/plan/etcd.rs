@@ -5,7 +5,7 @@ use crate::domain::Cluster;
 use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which etcd's collector starts.
-const GOGC: u32 = 50;
+const GOGC: u32 = 30;
 
 pub(super) fn program(cluster: &Cluster, layout: &Layout, limits: &Limits) -> Program {
     let clients = layout.url(ports::ETCD_CLIENT);

@@ -4,7 +4,7 @@ use super::{Flags, Layout, Program, ports};
 use crate::pki::cluster::files as pki;
 
 /// Percentage of growth at which the scheduler's collector starts.
-const GOGC: u32 = 50;
+const GOGC: u32 = 30;
 
 pub(super) fn program(layout: &Layout) -> Program {
     Flags::of("kube-scheduler", GOGC)

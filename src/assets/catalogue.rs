@@ -79,7 +79,7 @@ impl Arch {
 pub enum Kind {
     /// The programs of Kubernetes.
     Kubernetes,
-    /// etcd with its clients.
+    /// etcd.
     Etcd,
     /// helm.
     Helm,
@@ -111,7 +111,7 @@ impl Kind {
     pub const fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Kubernetes => &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"],
-            Self::Etcd => &["etcd", "etcdctl", "etcdutl"],
+            Self::Etcd => &["etcd"],
             Self::Helm => &["helm"],
             Self::Containerd => &["containerd", "containerd-shim-runc-v2", "ctr"],
             Self::Runc => &["runc"],
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(etcd.path, "github.com/etcd-io/etcd/releases/download/v3.6.13/etcd-v3.6.13-linux-amd64.tar.gz");
         assert_eq!(etcd.checksums, "github.com/etcd-io/etcd/releases/download/v3.6.13/SHA256SUMS");
         let Payload::Archive(members) = etcd.payload else { panic!("etcd comes in an archive") };
-        assert_eq!(members[1], ("etcd-v3.6.13-linux-amd64/etcdctl".to_owned(), "etcdctl"));
+        assert_eq!(members, [("etcd-v3.6.13-linux-amd64/etcd".to_owned(), "etcd")]);
         let helm = first(Kind::Helm, "4.3.1", Arch::Amd64);
         assert_eq!(helm.checksums, "get.helm.sh/helm-v4.3.1-linux-amd64.tar.gz.sha256sum");
         let cni = first(Kind::CniPlugins, "1.10.0", Arch::Amd64);

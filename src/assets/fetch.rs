@@ -281,6 +281,9 @@ async fn disk_len(path: &Path) -> Result<u64, AssetError> {
 
 /// An error with its causes, in one line, without the address that the caller names.
 fn causes(error: &reqwest::Error) -> String {
+    if error.is_dns() {
+        return "its name cannot be resolved".to_owned();
+    }
     let mut last: &dyn std::error::Error = error;
     while let Some(next) = last.source() {
         last = next;

@@ -34,6 +34,17 @@ impl Place {
 }
 
 impl Mirror {
+    /// Upstream itself.
+    pub const fn upstream() -> Self {
+        Self::Upstream
+    }
+
+    /// The mirror of a configuration that was checked: a URL, or an absolute path.
+    pub fn at(base: impl AsRef<str>) -> Self {
+        let base = base.as_ref();
+        base.parse().unwrap_or_else(|_| Self::Url(base.to_owned()))
+    }
+
     /// The place of the file with upstream's path `path` (which begins with the host name).
     pub(super) fn locate(&self, path: &str) -> Place {
         match self {

@@ -143,7 +143,7 @@ impl ProgramSet {
         &self.kubernetes
     }
 
-    /// The folder with etcd, etcdctl and etcdutl.
+    /// The folder with etcd.
     pub fn etcd_dir(&self) -> &Path {
         &self.etcd
     }

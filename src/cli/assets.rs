@@ -12,14 +12,8 @@ use crate::assets::{Arch, AssetStatus, Assets, BuildMode, Mirror, Mode, Outcome,
 use crate::domain::KubernetesVersion;
 
 /// Programs by version and architecture: Kubernetes, etcd, helm, and what nodes run.
-#[derive(Debug, Args)]
-pub struct AssetsArgs {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub enum Command {
     /// Fetch programs from the mirror with their published checksums, else build them from their Go modules.
     Fetch(Fetch),
     /// List the programs of this build's catalogue and how they stand.
@@ -28,7 +22,7 @@ enum Command {
 
 /// Without any of --helm, --nodes and --all: what a control plane needs.
 #[derive(Debug, Args)]
-struct Fetch {
+pub struct Fetch {
     /// A Kubernetes version, with its etcd; may be repeated. The configuration's `kubernetes_version`, else the newest, when none is given.
     #[arg(long = "kubernetes", value_name = "VERSION")]
     kubernetes: Vec<KubernetesVersion>,
@@ -53,28 +47,28 @@ struct Fetch {
     /// Build from Go modules: `auto` when the mirror is out of reach, `always` (also --build alone), or `never`.
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_value = "auto", default_missing_value = "always")]
     build: BuildMode,
-    /// How to print what was brought.
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
 }
 
+/// How far the list looks.
 #[derive(Debug, Args)]
-struct List {
+pub struct List {
     /// Hash every file instead of comparing sizes and times.
     #[arg(long)]
     deep: bool,
-    /// How to print the list.
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
 }
 
 /// How a list is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub enum Format {
+    /// Columns for people.
     Table,
+    /// More columns.
     Wide,
+    /// JSON.
     Json,
+    /// YAML of the same.
     Yaml,
+    /// One name a line.
     Name,
 }
 
@@ -82,17 +76,17 @@ enum Format {
 ///
 /// # Errors
 /// What could not be had, with the remedy; for `list`, when something is damaged (after the list is printed).
-pub async fn run(args: AssetsArgs, settings: Settings) -> anyhow::Result<()> {
-    match args.command {
-        Command::Fetch(fetch) => run_fetch(fetch, settings).await,
-        Command::List(list) => run_list(&list, settings),
+pub async fn run(command: Command, settings: &Settings, format: Format) -> anyhow::Result<()> {
+    match command {
+        Command::Fetch(fetch) => run_fetch(fetch, settings, format).await,
+        Command::List(list) => run_list(&list, settings, format),
     }
 }
 
-async fn run_fetch(fetch: Fetch, settings: Settings) -> anyhow::Result<()> {
+async fn run_fetch(fetch: Fetch, settings: &Settings, format: Format) -> anyhow::Result<()> {
     let arch = fetch.arch.unwrap_or_else(Arch::host);
     let wants = wants(&fetch, arch, settings.kubernetes_version)?;
-    let store = Assets::open(settings.dir, arch, fetch.mirror.unwrap_or(settings.mirror));
+    let store = Assets::open(&settings.dir, arch, fetch.mirror.unwrap_or_else(|| settings.mirror.clone()));
     let mode = Mode { seed: fetch.from, build: fetch.build };
     let sink = progress::for_stderr();
     let work = store.ensure(&wants, &mode, &*sink);
@@ -113,7 +107,7 @@ async fn run_fetch(fetch: Fetch, settings: Settings) -> anyhow::Result<()> {
             Some(row)
         })
         .collect();
-    print(&rows, fetch.output, &["kind", "version", "arch", "outcome", "size"], &["path"])
+    print(&rows, format, &["kind", "version", "arch", "outcome", "size"], &["path"])
 }
 
 /// What `fetch` is to bring.
@@ -140,11 +134,11 @@ fn wants(fetch: &Fetch, arch: Arch, configured: Option<KubernetesVersion>) -> an
     Ok(wants)
 }
 
-fn run_list(list: &List, settings: Settings) -> anyhow::Result<()> {
-    let store = Assets::open(settings.dir, Arch::host(), settings.mirror);
+fn run_list(list: &List, settings: &Settings, format: Format) -> anyhow::Result<()> {
+    let store = Assets::open(&settings.dir, Arch::host(), settings.mirror.clone());
     let statuses = store.verify_all(list.deep);
     let rows: Vec<Value> = statuses.iter().map(|status| row(&store, status)).collect();
-    print(&rows, list.output, &["kind", "version", "arch", "state", "source", "size"], &["path", "detail"])?;
+    print(&rows, format, &["kind", "version", "arch", "state", "source", "size"], &["path", "detail"])?;
     let damaged: Vec<&AssetStatus> = statuses.iter().filter(|s| matches!(s.state, State::Damaged(_))).collect();
     match damaged.first() {
         Some(first) => anyhow::bail!("{} is {}: run `{}`", first.want, first.state, first.want.remedy()),
@@ -178,8 +172,8 @@ fn row(store: &Assets, status: &AssetStatus) -> Value {
 
 fn print(rows: &[Value], format: Format, columns: &[&str], wide: &[&str]) -> anyhow::Result<()> {
     let text = match format {
-        Format::Json => serde_json::to_string_pretty(rows)? + "\n",
-        Format::Yaml => serde_saphyr::to_string(&rows)?,
+        Format::Json => serde_json::to_string_pretty(&json!({ "items": rows }))? + "\n",
+        Format::Yaml => serde_saphyr::to_string(&json!({ "items": rows }))?,
         Format::Name => rows.iter().filter_map(|r| r["name"].as_str()).fold(String::new(), |all, name| all + name + "\n"),
         Format::Table => table(rows, columns),
         Format::Wide => table(rows, &[columns, wide].concat()),
@@ -202,6 +196,9 @@ fn table(rows: &[Value], columns: &[&str]) -> String {
             other => other.to_string(),
         }));
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table.trim_fmt() + "\n"
 }
 
@@ -213,13 +210,13 @@ mod tests {
 
     #[derive(Debug, Parser)]
     struct Line {
-        #[command(flatten)]
-        args: AssetsArgs,
+        #[command(subcommand)]
+        command: Command,
     }
 
     fn fetch(line: &[&str]) -> Fetch {
         let parsed = Line::try_parse_from([&["assets", "fetch"], line].concat()).unwrap();
-        let Command::Fetch(fetch) = parsed.args.command else { panic!("fetch was given") };
+        let Command::Fetch(fetch) = parsed.command else { panic!("fetch was given") };
         fetch
     }
 

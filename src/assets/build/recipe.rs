@@ -8,9 +8,6 @@ use crate::assets::catalogue::{Kind, Want};
 /// The one program that is all programs of Kubernetes, by the name it is called by: tenants that run the same file share its text.
 const KUBERNETES_MAIN: &str = include_str!("kubernetes.go.txt");
 
-/// etcd and its two clients are modules of their own, released together; each is a program at its root.
-const ETCD_MODULES: [&str; 3] = ["go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/etcdctl/v3", "go.etcd.io/etcd/etcdutl/v3"];
-
 /// How one item is built.
 #[derive(Debug)]
 pub(super) struct Recipe {
@@ -62,10 +59,10 @@ impl Recipe {
         Ok(match want.kind {
             Kind::Kubernetes => kubernetes(v, plain)?,
             Kind::Etcd => Self {
-                says: vec![("etcd", &["--version"], v.to_owned()), ("etcdctl", &["version"], v.to_owned())],
+                says: vec![("etcd", &["--version"], v.to_owned())],
                 ..plain(
-                    ETCD_MODULES.map(|m| (m, format!("v{v}"))).into(),
-                    vec![program("etcd", ETCD_MODULES[0]), program("etcdctl", ETCD_MODULES[1]), program("etcdutl", ETCD_MODULES[2])],
+                    vec![("go.etcd.io/etcd/server/v3", format!("v{v}"))],
+                    vec![program("etcd", "go.etcd.io/etcd/server/v3")],
                     String::new(),
                 )
             },

@@ -27,7 +27,7 @@ async fn a_control_plane_comes_from_a_mirror_and_stays() {
     let outcomes = store.ensure(&wants, &NEVER, &steps).await.unwrap();
     assert_eq!(outcomes, [Outcome::Installed(Source::Fetched), Outcome::Installed(Source::Fetched)]);
     let set = store.programs(version).unwrap();
-    for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "etcd", "etcdctl"] {
+    for name in ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "etcd"] {
         let path = set.path(name).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), program(name), "{name}");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755, "{name}");

@@ -76,8 +76,8 @@ fn domain_problem(field: &str, domain: &str) -> Option<Invalid> {
     if domain.parse::<std::net::IpAddr>().is_ok() {
         return Some(Invalid::new(field, format!("{domain:?} is an address; clusters need a domain such as clusters.example.com")));
     }
-    if domain.starts_with("*.") {
-        return Some(Invalid::new(field, format!("leave the *. out: {}", &domain[2..])));
+    if let Some(bare) = domain.strip_prefix("*.") {
+        return Some(Invalid::new(field, format!("leave the *. out: {bare}")));
     }
     if domain.len() > 180 {
         return Some(Invalid::new(field, "this is too long; 180 letters are the most, so that a cluster's name fits before it"));

@@ -45,15 +45,13 @@ pub fn decode(entries: BTreeMap<String, Entry>, places: BTreeMap<String, Origin>
 
 /// What a node may mean: by the core schema, or, without quotes, the very text (`kubernetes_version: 1.34`).
 fn attempts_of_node(node: &Node) -> Vec<Json> {
-    match &node.value {
-        Value::Scalar { text, plain: true } => both(node.to_json(), text),
-        _ => {
-            let mut texts = node.clone();
-            quote(&mut texts);
-            let (typed, texts) = (node.to_json(), texts.to_json());
-            if typed == texts { vec![typed] } else { vec![typed, texts] }
-        }
+    if let Value::Scalar { text, plain: true } = &node.value {
+        return both(node.to_json(), text);
     }
+    let mut texts = node.clone();
+    quote(&mut texts);
+    let (typed, texts) = (node.to_json(), texts.to_json());
+    if typed == texts { vec![typed] } else { vec![typed, texts] }
 }
 
 /// Turns scalars without quotes into text, all the way down.

@@ -89,7 +89,7 @@ fn read_text(path: &Path) -> Result<String, String> {
         return Err("the file holds more than 1 MiB; no configuration is that long".to_owned());
     }
     String::from_utf8(bytes).map_err(|e| {
-        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
         format!("line {line} holds bytes that are no UTF-8")
     })
 }
@@ -102,13 +102,14 @@ fn walk(path: &Path, prefix: &str, entries: Vec<(String, Place, Node)>, layers: 
             None => problems.push(Problem { origin: Some(origin), message: keys::unknown_message(&key), key }),
             // A key with nothing behind it stays at its default.
             Some(_) if node.is_null() => {}
-            Some(found) if found.is_section => match node.value {
-                Value::Mapping(inner) => walk(path, &format!("{key}."), inner, layers, problems),
-                _ => {
+            Some(found) if found.is_section => {
+                if let Value::Mapping(inner) = node.value {
+                    walk(path, &format!("{key}."), inner, layers, problems);
+                } else {
                     let message = "this is a section; its keys stand below it, indented".to_owned();
                     problems.push(Problem { origin: Some(Origin::place(path, node.at)), key, message });
                 }
-            },
+            }
             Some(_) => {
                 note_places(path, &key, &node, &mut layers.places);
                 layers.entries.insert(key, Entry { origin: Origin::place(path, node.at), given: Given::Node(node) });

@@ -269,7 +269,7 @@ mod tests {
         let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
         for n in 1..9 {
             let below = n - 1;
-            text.push_str(&format!("a{n}: &a{n} [{}]\n", vec![format!("*a{below}"); 10].join(",")));
+            text = format!("{text}a{n}: &a{n} [{}]\n", vec![format!("*a{below}"); 10].join(","));
         }
         assert!(parse(&text).unwrap_err().message.contains("more than 20000"));
         assert!(parse(&"[".repeat(100)).is_err());

@@ -1,0 +1,64 @@
+# Starting and stopping the daemon of `make up`. Sourced after common.sh.
+
+data_dir=${DATA_DIR:-$run/data}
+listen=${LISTEN:-:8443}
+pid_file="$run/pid"
+log="$run/kubebyon.log"
+
+platform() { kubebyon --data-dir "$data_dir" "$@" </dev/null; }
+
+# The pid of the daemon, if it runs: a pid that was given to another process does not count.
+daemon_pid() {
+  local pid
+  pid=$(cat "$pid_file" 2>/dev/null) && [ -n "$pid" ] || return 1
+  tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "^$binary --data-dir" || return 1
+  [ "$(sed 's/.*) //' "/proc/$pid/stat" | cut -d' ' -f1)" != Z ] || return 1
+  echo "$pid"
+}
+
+# What the running daemon was started from: another binary or other settings want a restart.
+daemon_stamp() { printf '%s %s %s %s\n' "$(stat -c '%i %Y %s' "$binary")" "$data_dir" "$listen" "$cache"; }
+
+ready() { curl -fsS -m 5 -o /dev/null --unix-socket "$data_dir/kubebyon.sock" http://localhost/readyz 2>/dev/null; }
+
+start_daemon() {
+  mkdir -p "$run" "$data_dir"
+  [ ! -s "$log" ] || mv "$log" "$log.old"
+  env -u KUBEBYON_CACHE -u KUBEBYON_BIN KUBEBYON_ASSETS__DIR="$cache/assets" KUBEBYON_LISTEN="$listen" \
+    setsid "$binary" --data-dir "$data_dir" </dev/null >"$log" 2>&1 &
+  echo $! >"$pid_file"
+  daemon_stamp >"$run/stamp"
+  for _ in $(seq 600); do
+    ready && return
+    if ! daemon_pid >/dev/null; then
+      tail -n 20 "$log" >&2
+      fail "the daemon ended; its log is $log"
+    fi
+    sleep 0.1
+  done
+  tail -n 20 "$log" >&2
+  fail "the daemon is not ready after a minute; its log is $log"
+}
+
+# Ends the daemon; control planes go on.
+stop_daemon() {
+  local pid
+  pid=$(daemon_pid) || return 0
+  kill -TERM "$pid" 2>/dev/null || true
+  for _ in $(seq 600); do
+    daemon_pid >/dev/null || break
+    sleep 0.1
+  done
+  ! daemon_pid >/dev/null || fail "the daemon (pid $pid) did not end within a minute of SIGTERM; its log is $log"
+  rm -f "$pid_file"
+}
+
+# Makes sure that the daemon runs from the present binary and settings.
+ensure_daemon() {
+  if daemon_pid >/dev/null; then
+    if [ "$(cat "$run/stamp" 2>/dev/null)" = "$(daemon_stamp)" ] && ready; then return; fi
+    say "restarting the daemon: its binary or its settings are others; control planes go on"
+    stop_daemon
+  fi
+  start_daemon
+}

@@ -1,0 +1,18 @@
+#!/bin/bash
+# Deletes the clusters of `make up` and ends its daemon.
+. "$(dirname "$0")/common.sh"
+. scripts/daemon.sh
+
+if [ ! -e "$data_dir" ]; then
+  say "nothing runs from $data_dir"
+  exit 0
+fi
+[ -x "$binary" ] || fail "$binary is missing: run \`make build\`"
+# Deleting is the daemon's work.
+daemon_pid >/dev/null || start_daemon
+for name in $(platform cluster list -A -o name); do
+  platform cluster delete "$name" --wait >&2
+done
+stop_daemon
+rm -f "$run"/*.kubeconfig "$run/stamp"
+say "stopped; $data_dir stays (\`make clean-run\` removes it)"

@@ -40,9 +40,8 @@ pub async fn wait(store: &Store, id: JobId, deadline: Duration) -> Result<Outcom
                 }
             };
             // What another process commits may be told late or never.
-            match tokio::time::timeout(SAFETY_NET / 10, told).await {
-                Ok(told) => told?,
-                Err(_) => continue,
+            if let Ok(told) = tokio::time::timeout(SAFETY_NET / 10, told).await {
+                told?;
             }
         }
     };

@@ -82,7 +82,7 @@ impl Database for Sqlite {
 fn create_private(path: &Path) -> Result<()> {
     let attempt = || -> std::io::Result<()> {
         let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        if file.metadata()?.permissions().mode() & 0o7777 != 0o600 {
             file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         }
         Ok(())

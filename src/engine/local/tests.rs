@@ -1,0 +1,273 @@
+//! The engine over the real programs. Those tests need root, nft, and a folder of programs: `<version>/kube-apiserver` and the like, `etcd`
+//! beside the versions. Run them with `KUBEBYON_TEST_PROGRAMS=<folder> cargo test --lib engine::local::tests -- --ignored --test-threads=1`.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use futures_util::StreamExt;
+
+use super::*;
+use crate::domain::ProjectId;
+use crate::domain::cluster::{Addon, ClusterSpec, EngineKind, LocalAllotment, Phase, PublicAccessMode};
+use crate::domain::kubeconfig::Kubeconfig;
+use crate::store;
+
+const FIRST: KubernetesVersion = KubernetesVersion::new(1, 34, 4);
+const SECOND: KubernetesVersion = KubernetesVersion::new(1, 36, 3);
+
+/// A cluster's row in a project of its own.
+pub(crate) async fn row(store: &Store, ambient: &Ambient, host: &str) -> Cluster {
+    let mut tx = store.begin().await.unwrap();
+    let project = store::projects::create(&mut tx, ambient, &format!("p-{}", hex::encode(ambient.random::<4>()))).await.unwrap();
+    let cluster = store::clusters::create(&mut tx, ambient, new_cluster(project.id, host)).await.unwrap();
+    tx.commit().await.unwrap();
+    cluster
+}
+
+fn new_cluster(project_id: ProjectId, host: &str) -> store::clusters::NewCluster {
+    store::clusters::NewCluster {
+        project_id,
+        name: "demo".into(),
+        labels: std::collections::BTreeMap::new(),
+        host: Some(host.to_owned()),
+        spec: ClusterSpec {
+            kubernetes_version: FIRST,
+            engine: EngineKind::Local,
+            pod_cidr: "10.244.0.0/16".parse().unwrap(),
+            service_cidr: "10.96.0.0/16".parse().unwrap(),
+            cni: Addon::Default,
+            kube_proxy: Addon::Default,
+            api_local_address: "198.51.100.1".parse().unwrap(),
+            public_access_mode: PublicAccessMode::Nodeport,
+            control_plane_host: None,
+        },
+    }
+}
+
+struct Folder(PathBuf);
+
+#[async_trait]
+impl Programs for Folder {
+    async fn program(&self, version: KubernetesVersion, name: &str) -> anyhow::Result<PathBuf> {
+        Ok(if name == "etcd" { self.0.join("etcd") } else { self.0.join(version.to_string()).join(name) })
+    }
+}
+
+#[derive(Default)]
+struct Steps(Mutex<Vec<String>>);
+
+#[async_trait]
+impl Progress for Steps {
+    async fn step(&self, reason: &str, _: &str) {
+        locked(&self.0).push(reason.to_owned());
+    }
+}
+
+struct Bench {
+    folder: tempfile::TempDir,
+    options: LocalOptions,
+    tools: LocalTools,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let _ = tracing_subscriber::fmt().with_env_filter("kubebyon=info").with_test_writer().try_init();
+        let programs = std::env::var("KUBEBYON_TEST_PROGRAMS").expect("KUBEBYON_TEST_PROGRAMS names the folder of programs");
+        let folder = tempfile::tempdir().unwrap();
+        let ambient = Ambient::system();
+        let installation = format!("test-{}", hex::encode(ambient.random::<6>()));
+        let mut options = LocalOptions::new(folder.path().join("data"), "here".into(), installation);
+        options.run_dir = Some(folder.path().join("run"));
+        std::fs::create_dir(&options.data_dir).unwrap();
+        let addressing = || Addressing {
+            base_domain: "kubebyon.internal".into(),
+            base_domain_is_public: false,
+            control_plane_host: "127.0.0.1".into(),
+            advertised: ("127.0.0.1".into(), 8443),
+            platform_names: vec![],
+        };
+        let tools = LocalTools {
+            store: Store::new(store::sqlite::temporary().unwrap()),
+            programs: Arc::new(Folder(programs.into())),
+            tenant_key: Arc::new(SealingKey::load_or_create(&folder.path().join("tenant.key"), &ambient).unwrap()),
+            ambient,
+            addressing: Arc::new(addressing),
+        };
+        Self { folder, options, tools }
+    }
+
+    async fn engine(&self) -> Arc<LocalEngine> {
+        LocalEngine::start(self.options.clone(), self.tools.clone()).await.unwrap()
+    }
+
+    async fn find(&self, id: ClusterId) -> Cluster {
+        store::clusters::find(&mut *self.tools.store.read().await.unwrap(), id).await.unwrap().unwrap()
+    }
+
+    /// What the reconcile job does around the engine.
+    async fn reconcile(&self, engine: &LocalEngine, id: ClusterId) -> (Cluster, Vec<String>) {
+        let steps = Steps::default();
+        let cluster = self.find(id).await;
+        let mut status = engine.reconcile(&cluster, &steps).await.unwrap();
+        (status.phase, status.observed_generation) = (Phase::Ready, cluster.generation);
+        let mut tx = self.tools.store.begin().await.unwrap();
+        store::clusters::set_status(&mut tx, id, &status).await.unwrap();
+        tx.commit().await.unwrap();
+        (self.find(id).await, std::mem::take(&mut *locked(&steps.0)))
+    }
+
+    async fn until(&self, id: ClusterId, what: impl Fn(&Cluster) -> bool) -> Cluster {
+        let mut changes = self.tools.store.changes();
+        let end = tokio::time::Instant::now() + Duration::from_secs(120);
+        loop {
+            let now = self.find(id).await;
+            if what(&now) {
+                return now;
+            }
+            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            assert!(tokio::time::timeout(left, changes.recv()).await.is_ok(), "stays at {:?}", now.status);
+        }
+    }
+
+    /// Asserts that nothing is left of a cluster.
+    async fn nothing_is_left(&self, id: ClusterId, local: &LocalAllotment) {
+        assert!(adopt::scan(&self.options.installation).unwrap().iter().all(|f| f.cluster != id), "processes are left");
+        let text = id.to_string();
+        let mounts = confine::mounts::mounted().unwrap();
+        assert!(!mounts.iter().any(|m| m.point.to_string_lossy().contains(&text)), "mounts are left");
+        assert!(!confine::nftables::present(id).await.unwrap(), "an nft table is left");
+        for root in ["memory", "pids", "cpu", "unified", "."] {
+            assert!(!Path::new("/sys/fs/cgroup").join(root).join("kubebyon").join(&text).exists(), "a cgroup is left");
+        }
+        assert!(!self.options.data_dir.join("clusters").join(&text).exists(), "data is left");
+        assert!(!self.folder.path().join("run").join(&text).exists(), "keys are left");
+        let claims = Path::new(confine::RUN_DIR).join("claims");
+        assert!(!claims.join(format!("address-{}", local.address)).exists(), "a claim is left");
+        assert!(!claims.join(format!("uid-{}", local.uid.unwrap())).exists(), "a claim is left");
+    }
+}
+
+impl Drop for Bench {
+    /// A test that failed leaves nothing behind either.
+    fn drop(&mut self) {
+        if let Ok(found) = adopt::scan(&self.options.installation) {
+            for one in found {
+                let _ = one.process.signal(rustix::process::Signal::KILL);
+            }
+        }
+        for error in confine::mounts::unmount_below(self.folder.path()) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn pids(cluster: &Cluster) -> Vec<i32> {
+    cluster.status.components.iter().filter_map(|c| c.pid).collect()
+}
+
+fn kill(pid: i32) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
+async fn the_life_of_a_cluster() {
+    let bench = Bench::new();
+    let engine = bench.engine().await;
+    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
+    let begun = std::time::Instant::now();
+    let (created, steps) = bench.reconcile(&engine, id).await;
+    eprintln!("ready after {:?}", begun.elapsed());
+    assert_eq!(
+        steps.iter().filter(|s| *s != "RolesBound").collect::<Vec<_>>(),
+        [
+            "AddressAllotted",
+            "CertificatesIssued",
+            "EtcdStarted",
+            "ApiServerStarted",
+            "ApiServerReady",
+            "ControllerManagerStarted",
+            "SchedulerStarted"
+        ]
+    );
+    assert!(steps.contains(&"RolesBound".to_owned()));
+    let local = created.local.clone().unwrap();
+    for kind in ["EtcdHealthy", "ApiServerHealthy", "ControllerManagerHealthy", "SchedulerHealthy", "Confined"] {
+        let condition = created.status.condition(kind).unwrap();
+        assert!(condition.status, "{condition:?}");
+    }
+    for pid in pids(&created) {
+        assert_eq!(std::fs::metadata(format!("/proc/{pid}")).unwrap().uid(), local.uid.unwrap());
+    }
+
+    // Run again, nothing changes, and nothing is told but what is.
+    let (again, _) = bench.reconcile(&engine, id).await;
+    assert_eq!(pids(&again), pids(&created));
+
+    // Another daemon takes it up with the same pids.
+    drop(engine);
+    let engine = bench.engine().await;
+    let (adopted, steps) = bench.reconcile(&engine, id).await;
+    assert_eq!(pids(&adopted), pids(&created));
+    assert!(!steps.contains(&"CertificatesIssued".to_owned()) && !steps.contains(&"AddressAllotted".to_owned()), "{steps:?}");
+
+    // Each child killed comes back, and the cluster says which was down.
+    for (nth, name) in COMPONENTS.into_iter().enumerate() {
+        kill(pids(&bench.find(id).await)[nth]);
+        let down = bench.until(id, |c| c.status.phase == Phase::Degraded).await;
+        assert!(down.status.condition("Ready").unwrap().message.contains(name), "{:?}", down.status.condition("Ready"));
+        bench.until(id, |c| c.status.phase == Phase::Ready && pids(c).len() == 4).await;
+    }
+
+    // Logs.
+    for component in ["etcd", "kube-apiserver", "audit"] {
+        let query = LogQuery { component: component.into(), tail: Some(3), follow: false };
+        let lines: Vec<_> = engine.logs(id, &query).await.unwrap().collect().await;
+        assert!(component == "etcd" || lines.len() == 3, "{component}: {lines:?}");
+    }
+    let unknown = LogQuery { component: "kubelet".into(), tail: None, follow: false };
+    assert!(engine.logs(id, &unknown).await.err().unwrap().to_string().contains("there is no component"));
+
+    upgrade_and_revoke(&bench, &engine, id).await;
+
+    let gone = bench.find(id).await;
+    engine.delete(&gone, &bring_up::Silent).await.unwrap();
+    engine.delete(&gone, &bring_up::Silent).await.unwrap();
+    bench.nothing_is_left(id, &local).await;
+    assert!(!bench.folder.path().join("run/programs").exists(), "programs are left");
+}
+
+async fn upgrade_and_revoke(bench: &Bench, engine: &LocalEngine, id: ClusterId) {
+    let before = bench.find(id).await;
+    let mut spec = before.spec.clone();
+    spec.kubernetes_version = SECOND;
+    spec.control_plane_host = Some("cluster.example".into());
+    let mut tx = bench.tools.store.begin().await.unwrap();
+    store::clusters::update(&mut tx, id, None, &spec, &before.labels).await.unwrap();
+    tx.commit().await.unwrap();
+    let (after, steps) = bench.reconcile(engine, id).await;
+    assert!(steps.contains(&"CertificatesIssued".to_owned()), "the new name is not in the certificate: {steps:?}");
+    let version = engine.inner.client(&after).await.unwrap().apiserver_version().await.unwrap();
+    assert_eq!(version.git_version, format!("v{SECOND}"));
+
+    let mut tx = bench.tools.store.begin().await.unwrap();
+    let now = bench.tools.ambient.now();
+    let kubeconfig = Kubeconfig {
+        id: crate::domain::KubeconfigId::generate(&bench.tools.ambient),
+        cluster_id: id,
+        owner: "someone".into(),
+        role: ClusterRole::Admin,
+        namespace: None,
+        service_account: None,
+        credential_id: format!("X509SHA256={}", "ab".repeat(32)),
+        created_at: now,
+        expires_at: now.plus(Duration::from_secs(3600)),
+        revoked_at: None,
+    };
+    store::kubeconfigs::insert(&mut tx, &kubeconfig).await.unwrap();
+    store::kubeconfigs::revoke(&mut tx, kubeconfig.id, now).await.unwrap();
+    tx.commit().await.unwrap();
+    let begun = std::time::Instant::now();
+    engine.apply_revocations(&after).await.unwrap();
+    eprintln!("revocation in force after {:?}", begun.elapsed());
+}

@@ -61,7 +61,8 @@ async fn service_accounts_are_for_administrators() {
 async fn what_cannot_be_handed_out_is_told() {
     let (api, path) = platform().await;
     for (body, field) in [
-        (json!({"ttl_seconds": 599}), "ttl_seconds"),
+        (json!({"ttl_seconds": 9}), "ttl_seconds"),
+        (json!({"ttl_seconds": 599, "service_account": "ci"}), "ttl_seconds"),
         (json!({"ttl_seconds": 31_536_001}), "ttl_seconds"),
         (json!({"ttl_seconds": -1}), "ttl_seconds"),
         (json!({"namespace": "A"}), "namespace"),
@@ -96,7 +97,7 @@ async fn a_revocation_is_for_the_owner_and_administrators() {
     api.delete(&elsewhere).local().send().await.problem("not-found");
 }
 
-#[tokio::test(start_paused = false)]
+#[tokio::test]
 async fn a_revocation_that_waits_says_so() {
     let mut api = Api::new().await.with_worker(vec![Arc::new(Signer)]);
     let mut options = (*api.state.options).clone();

@@ -21,6 +21,7 @@ use crate::store::{self, Sql};
 #[into_params(parameter_in = Query)]
 pub struct ListJobs {
     /// Only those in this state.
+    #[param(inline)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<JobState>,
     /// Only those about this cluster.

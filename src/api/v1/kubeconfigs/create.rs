@@ -15,7 +15,7 @@ use crate::api::state::{ApiState, KubeconfigParts, Proof};
 use crate::api::v1::clusters;
 use crate::api::wait;
 use crate::domain::cluster::{Endpoint, Phase};
-use crate::domain::kubeconfig::{ClusterRole, DEFAULT_TTL, MAX_TTL, MIN_TTL};
+use crate::domain::kubeconfig::{ClusterRole, DEFAULT_TTL, MAX_TTL, MIN_TOKEN_TTL, MIN_TTL};
 use crate::domain::user::Role;
 use crate::domain::work::{
     SERVICE_ACCOUNT_TOKEN, SIGN, ServiceAccountTokenRequest, ServiceAccountTokenResult, SignRequest, SignResult, token_context,
@@ -86,7 +86,8 @@ impl Asked {
             )));
         }
         let ttl_seconds = request.ttl_seconds.unwrap_or(DEFAULT_TTL.as_secs());
-        let (least, longest) = (MIN_TTL.as_secs(), MAX_TTL.as_secs());
+        let least = if request.service_account.is_some() { MIN_TOKEN_TTL } else { MIN_TTL };
+        let (least, longest) = (least.as_secs(), MAX_TTL.as_secs());
         if !(least..=longest).contains(&ttl_seconds) {
             return Err(Problem::invalid("ttl_seconds", format!("{ttl_seconds} is out of range; give {least} to {longest} seconds")));
         }

@@ -50,6 +50,7 @@ impl LogComponent {
 #[into_params(parameter_in = Query)]
 pub struct ReadLogs {
     /// The component; `kube-apiserver` when nothing is said.
+    #[param(inline)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<LogComponent>,
     /// Only so many of the last lines; 100 when nothing is said.

@@ -57,8 +57,8 @@ fn lists_come_as_words_or_as_yaml() {
     assert_eq!(roles("api, worker"), Ok(vec![Role::Api, Role::Worker]));
     assert_eq!(roles("[agent]"), Ok(vec![Role::Agent]));
     assert_eq!(load("", &[], &[("roles", "worker")]).unwrap().config.roles, [Role::Worker]);
-    let origins = load("", &[("KUBEBYON_CORS__ALLOWED_ORIGINS", "https://a.example:8443,https://b.example")], &[]).unwrap().config.cors;
-    assert_eq!(origins.allowed_origins, ["https://a.example:8443", "https://b.example"]);
+    let message = load("", &[("KUBEBYON_CORS__ALLOWED_ORIGINS", "https://a.example:8443, b.example")], &[]).unwrap_err();
+    assert!(message.contains("cors.allowed_origins[1]: \"b.example\" is no origin") && !message.contains("a.example"), "{message}");
 }
 
 #[test]
@@ -104,7 +104,7 @@ gateway_api:
   sync_interval_seconds: soon
 limits:
   etcd_quota_bytes: 2 gigs
-  log_files: 300
+  audit_log_files: 300
   client_hello_timeout: 10
 retention: {events: forever}
 log: {format: xml}
@@ -136,7 +136,7 @@ log: {level: loud}
 cors: {allowed_origins: ["*", "https://a.example/path"]}
 assets: {mirror: mirror.example.com}
 platform: {bootstrap: {host: "https://a.example", mock_host: "https://b.example"}}
-limits: {etcd_quota_bytes: 1Mi, cluster_memory_estimate_bytes: 4Gi, jobs_at_once: 0, drain_timeout: 2d, max_connections_per_source: 99999}
+limits: {etcd_quota_bytes: 1Mi, cluster_memory_estimate_bytes: 4Gi, jobs_at_once: 0, drain_timeout: 2d, max_connections_per_source: 0}
 "#
     ));
 }
@@ -170,6 +170,10 @@ public_access: {provider: gatewayapi}
 metrics: {api_listen: ":9091", worker_listen: off}
 proxy_protocol: {accept_from: [10.0.0.0/8], send: true}
 egress: {public_hosts: [api.example.com]}
+http: {trusted_proxies: [10.0.0.0/8]}
+dns: {resolvers: [192.0.2.53]}
+cors: {allowed_origins: ["https://a.example"]}
+access_log: {mode: sampled, keep: 1d}
 "#
     ));
 }

@@ -1,13 +1,19 @@
 //! What the configuration can say and this release does not do: asked for, it is refused rather than ignored. May import: `domain`.
 
 use super::value::Listener;
-use super::{Config, ConfigMode, Provider, Transport};
+use super::{AccessLog, AccessLogMode, Config, ConfigMode, Provider, Transport};
 use crate::domain::{EngineKind, Invalid};
 
 /// Adds a sentence for each thing that is asked for and not there.
 pub fn check(config: &Config, problems: &mut Vec<Invalid>) {
     let listens = |listener: Listener| listener.address().is_some();
+    let records = AccessLog { mode: AccessLogMode::All, ..config.access_log.clone() } != AccessLog::default();
     let asked = [
+        ("access_log.mode", config.access_log.mode == AccessLogMode::Sampled, "a record of connections comes", "leave it out"),
+        ("access_log.keep", records, "a record of connections comes", "leave it out"),
+        ("http.trusted_proxies", !config.http.trusted_proxies.is_empty(), "plain HTTP behind proxies comes", "leave it empty"),
+        ("dns.resolvers", !config.dns.resolvers.is_empty(), "a choice of resolvers comes", "leave it empty"),
+        ("cors.allowed_origins", !config.cors.allowed_origins.is_empty(), "calls from browsers of other sites come", "leave it empty"),
         ("database.dsn", !config.database.dsn.is_empty(), "PostgreSQL comes", "leave it empty for SQLite"),
         ("queue.transport", config.queue.transport != Transport::Embedded, "this transport comes", "use embedded"),
         ("engine.default", config.engine.default != EngineKind::Local, "this engine comes", "use local"),

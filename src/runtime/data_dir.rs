@@ -28,7 +28,8 @@ pub fn prepare(path: &Path) -> anyhow::Result<()> {
             found.uid()
         );
     }
-    if found.mode() & 0o077 == 0 {
+    let for_others = found.mode() & 0o077;
+    if for_others == 0 {
         return Ok(());
     }
     let empty = std::fs::read_dir(path).with_context(|| format!("cannot look into the data folder {shown}"))?.next().is_none();

@@ -13,31 +13,23 @@ section! {
         cluster_memory_bytes: Size = Size::mebibytes(1024),
         /// The memory that a new cluster is expected to use; a create is refused where less is free.
         cluster_memory_estimate_bytes: Size = Size::mebibytes(320),
-        /// The share of the disk under `data_dir` that must be free for a create, in percent.
-        min_free_disk_percent: u8 = 10,
-        /// What one log file may hold before it is replaced.
-        log_file_bytes: Size = Size::mebibytes(16),
-        /// How many replaced log files are kept of each component, the audit log included.
-        log_files: u8 = 2,
+        /// What one file of a cluster's audit log may hold before the next is begun.
+        audit_log_file_bytes: Size = Size::mebibytes(20),
+        /// How many files of a cluster's audit log are kept, the one that is written included.
+        audit_log_files: u8 = 3,
         /// Requests that one API server serves at once.
         max_requests_inflight: u32 = 200,
         /// Requests that change something which one API server serves at once.
         max_mutating_requests_inflight: u32 = 100,
-        /// How many control planes start at once, after a reboot too.
-        cluster_starts_at_once: u16 = 2,
         /// How many jobs a worker does at once.
         jobs_at_once: u16 = 4,
         /// Connections that the front door holds at once.
         max_connections: u32 = 20_000,
-        /// Connections that the front door holds at once for one cluster.
-        max_connections_per_cluster: u32 = 4_000,
-        /// Connections that the front door holds at once from one address.
-        max_connections_per_source: u32 = 2_000,
+        /// Connections from one address that the front door holds at once before they named a cluster.
+        max_connections_per_source: u32 = 256,
         /// How long a client may take for its ClientHello.
         client_hello_timeout: Span = Span::seconds(10),
-        /// The largest body of a request to the API.
-        request_body_bytes: Size = Size::mebibytes(1),
-        /// How long open requests and connections may go on once the daemon was told to stop.
+        /// How long open requests and connections may go on once the daemon was told to stop; the unit's `TimeoutStopSec` must be longer.
         drain_timeout: Span = Span::seconds(10),
     }
 }
@@ -55,8 +47,7 @@ impl Limits {
         size("etcd_quota_bytes", self.etcd_quota_bytes, Size::mebibytes(16), Size::mebibytes(8 << 10));
         size("cluster_memory_bytes", self.cluster_memory_bytes, Size::mebibytes(512), Size::mebibytes(1 << 20));
         size("cluster_memory_estimate_bytes", self.cluster_memory_estimate_bytes, Size::mebibytes(64), self.cluster_memory_bytes);
-        size("log_file_bytes", self.log_file_bytes, Size::mebibytes(1), Size::mebibytes(4 << 10));
-        size("request_body_bytes", self.request_body_bytes, Size(64 << 10), Size::mebibytes(64));
+        size("audit_log_file_bytes", self.audit_log_file_bytes, Size::mebibytes(1), Size::mebibytes(4 << 10));
 
         let mut number = |key: &str, value: u32, least: u32, most: u32| {
             if value < least || value > most {
@@ -64,15 +55,12 @@ impl Limits {
                     .push(Invalid::new(format!("limits.{key}"), format!("{value} is out of bounds; from {least} to {most} is allowed")));
             }
         };
-        number("min_free_disk_percent", self.min_free_disk_percent.into(), 0, 90);
-        number("log_files", self.log_files.into(), 1, 100);
+        number("audit_log_files", self.audit_log_files.into(), 2, 100);
         number("max_requests_inflight", self.max_requests_inflight, 20, 10_000);
         number("max_mutating_requests_inflight", self.max_mutating_requests_inflight, 10, 10_000);
-        number("cluster_starts_at_once", self.cluster_starts_at_once.into(), 1, 100);
         number("jobs_at_once", self.jobs_at_once.into(), 1, 256);
         number("max_connections", self.max_connections, 16, 1_000_000);
-        number("max_connections_per_cluster", self.max_connections_per_cluster, 1, self.max_connections);
-        number("max_connections_per_source", self.max_connections_per_source, 1, self.max_connections);
+        number("max_connections_per_source", self.max_connections_per_source, 1, 1_000_000);
 
         for (key, value, most) in [("client_hello_timeout", self.client_hello_timeout, 120), ("drain_timeout", self.drain_timeout, 3_600)] {
             if value.0.as_secs() > most {

@@ -3,4 +3,4 @@
 . "$(dirname "$0")/common.sh"
 [ -x "$binary" ] || fail "$binary is missing: run \`make build\`"
 case " $* " in *" --nodes "* | *" --all "*) scripts/prerequisites.sh nodes ;; esac
-kubebyon assets fetch "$@" </dev/null
+KUBEBYON_ASSETS__DIR="$cache/assets" kubebyon assets fetch "$@" </dev/null

@@ -16,5 +16,5 @@ fail() { say "error: $*"; exit 1; }
 
 # The binary, without the variables of these scripts: to it, KUBEBYON_… are configuration keys.
 kubebyon() {
-  env -u KUBEBYON_CACHE -u KUBEBYON_BIN KUBEBYON_ASSETS__DIR="$cache/assets" "$binary" "$@"
+  env -u KUBEBYON_CACHE -u KUBEBYON_BIN "$binary" "$@"
 }

@@ -4,28 +4,37 @@ data_dir=${DATA_DIR:-$run/data}
 listen=${LISTEN:-:8443}
 pid_file="$run/pid"
 log="$run/kubebyon.log"
+config="$run/kubebyon.yaml"
 
-platform() { kubebyon --data-dir "$data_dir" "$@" </dev/null; }
+# The configuration of `make up`: the same for the daemon and for commands to it.
+write_config() {
+  mkdir -p "$run" "$data_dir"
+  printf 'data_dir: "%s"\nlisten: "%s"\nassets:\n  dir: "%s"\n' "$data_dir" "$listen" "$cache/assets" >"$config.new"
+  mv "$config.new" "$config"
+}
+
+platform() { kubebyon --config "$config" "$@" </dev/null; }
 
 # The pid of the daemon, if it runs: a pid that was given to another process does not count.
 daemon_pid() {
   local pid
   pid=$(cat "$pid_file" 2>/dev/null) && [ -n "$pid" ] || return 1
-  tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "^$binary --data-dir" || return 1
+  tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "^$binary --config $config" || return 1
   [ "$(sed 's/.*) //' "/proc/$pid/stat" | cut -d' ' -f1)" != Z ] || return 1
   echo "$pid"
 }
 
 # What the running daemon was started from: another binary or other settings want a restart.
-daemon_stamp() { printf '%s %s %s %s\n' "$(stat -c '%i %Y %s' "$binary")" "$data_dir" "$listen" "$cache"; }
+daemon_stamp() {
+  stat -c '%i %Y %s' "$binary"
+  cat "$config"
+}
 
 ready() { curl -fsS -m 5 -o /dev/null --unix-socket "$data_dir/kubebyon.sock" http://localhost/readyz 2>/dev/null; }
 
 start_daemon() {
-  mkdir -p "$run" "$data_dir"
   [ ! -s "$log" ] || mv "$log" "$log.old"
-  env -u KUBEBYON_CACHE -u KUBEBYON_BIN KUBEBYON_ASSETS__DIR="$cache/assets" KUBEBYON_LISTEN="$listen" \
-    setsid "$binary" --data-dir "$data_dir" </dev/null >"$log" 2>&1 &
+  env -u KUBEBYON_CACHE -u KUBEBYON_BIN setsid "$binary" --config "$config" </dev/null >"$log" 2>&1 &
   echo $! >"$pid_file"
   daemon_stamp >"$run/stamp"
   for _ in $(seq 600); do
@@ -55,6 +64,7 @@ stop_daemon() {
 
 # Makes sure that the daemon runs from the present binary and settings.
 ensure_daemon() {
+  write_config
   if daemon_pid >/dev/null; then
     if [ "$(cat "$run/stamp" 2>/dev/null)" = "$(daemon_stamp)" ] && ready; then return; fi
     say "restarting the daemon: its binary or its settings are others; control planes go on"

@@ -9,6 +9,7 @@ if [ ! -e "$data_dir" ]; then
 fi
 [ -x "$binary" ] || fail "$binary is missing: run \`make build\`"
 # Deleting is the daemon's work.
+[ -e "$config" ] || write_config
 daemon_pid >/dev/null || start_daemon
 for name in $(platform cluster list -A -o name); do
   platform cluster delete "$name" --wait >&2

@@ -27,7 +27,7 @@ if ! fresh || ! works; then
   for attempt in $(seq 120); do
     rm -f "$kubeconfig"
     if said=$(platform kubeconfig "$cluster" --file "$kubeconfig" 2>&1) && said=$("$kubectl" --kubeconfig "$kubeconfig" --request-timeout 5s get namespace default 2>&1); then break; fi
-    [ "$attempt" -lt 120 ] || fail "cluster $cluster does not answer: $said. See \`$binary --data-dir $data_dir cluster get $cluster\`"
+    [ "$attempt" -lt 120 ] || fail "cluster $cluster does not answer: $said. See \`$binary --config $config cluster get $cluster\`"
     sleep 1
   done
 fi
@@ -43,5 +43,5 @@ KubeBYON runs (pid $(daemon_pid), log $log).
 Next:
   export KUBECONFIG=$kubeconfig
   $kubectl create deployment hello --image=registry.k8s.io/pause:3.10
-  $binary --data-dir $data_dir cluster list
+  $binary --config $config cluster list
 TEXT

@@ -87,28 +87,25 @@ impl Assets {
         }
         let mut seen = manifest.clone();
         let verdict = seen.files.iter_mut().try_for_each(|(name, record)| {
-            let target = record.link.as_ref().map(|link| manifest.files.get(link));
-            self.check(&dir.join(name), record, target, deep).map_err(|reason| format!("{name}: {reason}"))
+            let path = dir.join(name);
+            let checked = match &record.link {
+                Some(link) => check_link(&path, link, &manifest),
+                None => self.check(&path, record, deep),
+            };
+            checked.map_err(|reason| format!("{name}: {reason}"))
         });
-        match verdict {
-            Err(reason) => (State::Damaged(reason), Some(manifest)),
-            Ok(()) => {
-                if seen != manifest {
-                    self.remember(&dir, &manifest, &seen);
-                }
-                (State::Ready, Some(seen))
-            }
+        if let Err(reason) = verdict {
+            return (State::Damaged(reason), Some(manifest));
         }
+        if seen != manifest {
+            self.remember(&dir, &manifest, &seen);
+        }
+        (State::Ready, Some(seen))
     }
 
     /// Compares one file with its record, and brings the record's stamp up to date.
-    fn check(&self, path: &Path, record: &mut FileRecord, target: Option<Option<&FileRecord>>, deep: bool) -> Result<(), String> {
+    fn check(&self, path: &Path, record: &mut FileRecord, deep: bool) -> Result<(), String> {
         let meta = fs::symlink_metadata(path).map_err(|e| e.to_string())?;
-        if let Some(link) = &record.link {
-            let leads = fs::read_link(path).map_err(|_| "it is no link any more".to_owned())?;
-            let whole = target.flatten().is_some_and(|t| t.link.is_none());
-            return if leads == Path::new(link) && whole { Ok(()) } else { Err(format!("it does not lead to {link}")) };
-        }
         if !meta.is_file() {
             return Err("it is no file".to_owned());
         }
@@ -145,4 +142,11 @@ impl Assets {
             tracing::debug!(%error, "verified programs could not be recorded; the next start hashes them again");
         }
     }
+}
+
+/// A link is right when it leads to a file of the same manifest.
+fn check_link(path: &Path, link: &str, manifest: &Manifest) -> Result<(), String> {
+    let leads = fs::read_link(path).map_err(|_| "it is no link any more".to_owned())?;
+    let whole = manifest.files.get(link).is_some_and(|target| target.link.is_none());
+    if leads == Path::new(link) && whole { Ok(()) } else { Err(format!("it does not lead to {link}")) }
 }

@@ -83,6 +83,35 @@ async fn a_store_that_was_copied_is_hashed_once() {
     assert_eq!(manifest(dir.path()), after);
 }
 
+#[test]
+fn names_of_one_program_are_links_within_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let want = Want::kubernetes(catalogue::default_version(), Arch::Amd64);
+    let staging = disk::Staging::begin(dir.path(), &want).unwrap();
+    let (sha256, size) = disk::write_program(&staging.tree().join("kubernetes"), &mut program("all").as_slice()).unwrap();
+    let one = FileRecord { sha256, size, source: Source::Built, origin: "here".into(), link: None, stamp: None };
+    let mut files = std::collections::BTreeMap::from([("kubernetes".to_owned(), one.clone())]);
+    for name in want.kind.programs() {
+        std::os::unix::fs::symlink("kubernetes", staging.tree().join(name)).unwrap();
+        files.insert((*name).to_owned(), FileRecord { link: Some("kubernetes".into()), ..one.clone() });
+    }
+    staging.commit(&mut Manifest::new(&want, files)).unwrap();
+    let store = open(dir.path(), Mirror::Upstream);
+    let folder = store.installed(&want).unwrap();
+    assert_eq!(std::fs::read(folder.join("kubectl")).unwrap(), program("all"));
+
+    // Seeding keeps the links.
+    let other = tempfile::tempdir().unwrap();
+    let mode = Mode { seed: Some(dir.path().to_owned()), build: BuildMode::Never };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(open(other.path(), Mirror::Upstream).ensure(std::slice::from_ref(&want), &mode, &Logged)).unwrap();
+    assert_eq!(std::fs::read_link(want.dir(other.path()).join("kubelet")).unwrap(), Path::new("kubernetes"));
+
+    std::fs::remove_file(folder.join("kubelet")).unwrap();
+    std::os::unix::fs::symlink("/bin/true", folder.join("kubelet")).unwrap();
+    assert!(store.installed(&want).unwrap_err().to_string().contains("kubelet: it does not lead to kubernetes"));
+}
+
 #[tokio::test]
 async fn deep_verification_trusts_no_stamp() {
     let (dir, server) = with_helm().await;

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use sha2::Digest;
+
 use super::mirror::{Fault, Server, archive, program, published};
 use super::*;
 
@@ -153,7 +155,6 @@ async fn an_archive_without_a_program_installs_nothing() {
     let server = Server::start(&[helm()]).await;
     let download = helm().downloads().remove(0);
     let content = archive([("linux-amd64/LICENSE", b"x".to_vec())].into_iter());
-    use sha2::Digest;
     server.put(&download.checksums, hex::encode(sha2::Sha256::digest(&content)).into_bytes());
     server.put(&download.path, content);
     let dir = tempfile::tempdir().unwrap();

@@ -89,8 +89,8 @@ pub async fn enqueue(tx: &mut Tx, ambient: &Ambient, new: NewJob) -> Result<JobI
 /// The job that already waits for the same, made due and with all its attempts: what is asked for anew deserves them.
 async fn join_waiting(tx: &mut Tx, new: &NewJob, now: Timestamp) -> Result<Option<JobId>> {
     let update = "update jobs set run_after = case when run_after < $4 then run_after else $4 end, attempts = 0 \
-                  where id = (select min(id) from jobs where state = 'pending' and kind = $1 \
-                  and cluster_id is not distinct from $2 and host is not distinct from $3) returning id";
+                  where id = (select id from jobs where state = 'pending' and kind = $1 \
+                  and cluster_id is not distinct from $2 and host is not distinct from $3 limit 1) returning id";
     let values = vec![new.kind.into(), new.cluster_id.into(), new.host.as_deref().into(), now.into()];
     let mut rows = tx.sql().query(update, values).await?;
     rows.pop().map(|mut row| row.take(0)).transpose()
@@ -131,8 +131,13 @@ pub async fn list(sql: &mut dyn Sql, filter: &Filter, page: &PageRequest) -> Res
                     select!("where project_id = $1 and id < $2 and (cast($3 as text) is null or state = $3) order by id desc limit $4");
                 sql.query(select, vec![project.into(), before, state(), wanted.into()]).await?
             }
-            (None, None, Some(_)) => {
-                let select = select!("where state = $1 and id < $2 order by id desc limit $3");
+            // What has ended is much, what is open is little: each has an index of its own.
+            (None, None, Some(JobState::Succeeded | JobState::Dead)) => {
+                let select = select!("where finished_at is not null and state = $1 and id < $2 order by id desc limit $3");
+                sql.query(select, vec![state(), before, wanted.into()]).await?
+            }
+            (None, None, Some(JobState::Pending | JobState::Running)) => {
+                let select = select!("where finished_at is null and state = $1 and id < $2 order by id desc limit $3");
                 sql.query(select, vec![state(), before, wanted.into()]).await?
             }
             (None, None, None) => sql.query(select!("where id < $1 order by id desc limit $2"), vec![before, wanted.into()]).await?,

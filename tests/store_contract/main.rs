@@ -6,6 +6,7 @@
 mod access;
 mod bench;
 mod clusters;
+mod killed;
 mod ledgers;
 mod queue;
 mod queue_faults;

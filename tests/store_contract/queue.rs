@@ -207,6 +207,8 @@ pub async fn jobs_are_listed(bench: Bench) {
         (Filter::default(), vec![3, 2, 1, 0]),
         (Filter { projects: Some(vec![a, b]), ..Filter::default() }, vec![2, 1, 0]),
         (Filter { state: Some(JobState::Dead), ..Filter::default() }, vec![3, 0]),
+        (Filter { state: Some(JobState::Pending), ..Filter::default() }, vec![2, 1]),
+        (Filter { state: Some(JobState::Running), ..Filter::default() }, vec![]),
         (Filter { projects: Some(vec![a]), state: Some(JobState::Dead), cluster: None }, vec![0]),
         (Filter { cluster: Some(cluster), ..Filter::default() }, vec![2, 0]),
         (Filter { cluster: Some(cluster), state: Some(JobState::Pending), projects: Some(vec![a]) }, vec![2]),

@@ -79,7 +79,8 @@ create index jobs_waiting on jobs (kind, cluster_id) where state = 'pending';
 create index jobs_leased on jobs (lease_expires_at) where state = 'running';
 create unique index jobs_one_running on jobs (cluster_id, kind) where state = 'running' and cluster_id is not null;
 create index jobs_finished on jobs (state, finished_at) where finished_at is not null;
-create index jobs_by_state on jobs (state, id);
+create index jobs_ended on jobs (state, id) where finished_at is not null;
+create index jobs_open on jobs (id) where finished_at is null;
 create index jobs_by_project on jobs (project_id, id);
 create index jobs_by_cluster on jobs (cluster_id, id);
 

@@ -4,10 +4,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
+use super::output::Format;
 use crate::assets::{Arch, AssetStatus, Assets, BuildMode, Mirror, Mode, Outcome, Settings, State, Want, catalogue, progress};
 use crate::domain::KubernetesVersion;
 
@@ -55,21 +56,6 @@ pub struct List {
     /// Hash every file instead of comparing sizes and times.
     #[arg(long)]
     deep: bool,
-}
-
-/// How a list is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Columns for people.
-    Table,
-    /// More columns.
-    Wide,
-    /// JSON.
-    Json,
-    /// YAML of the same.
-    Yaml,
-    /// One name a line.
-    Name,
 }
 
 /// Runs `kubebyon assets …`.

@@ -88,17 +88,17 @@ pub fn by_path(name: &str, server: &str, ca: &str, cert: &str, key: &str) -> Str
     yaml::write(&document(name, cluster, user, None))
 }
 
-/// `existing` with the entries of `new` put in (replacing those of the same name) and its context made current. Everything
+/// `existing` with the entries of the kubeconfig `new` put in (replacing those of the same name) and its context made current. Everything
 /// else of `existing` stays, in its order; an `existing` that is no kubeconfig is refused. Comments are not kept (kubectl drops them too).
-pub fn merge(existing: &str, new: &KubeconfigFile) -> anyhow::Result<String> {
+pub fn merge(existing: &str, new: &str) -> anyhow::Result<String> {
     ensure!(
         existing.len() <= MAX_KUBECONFIG_BYTES,
         "this kubeconfig has {} bytes; at most {MAX_KUBECONFIG_BYTES} are merged",
         existing.len()
     );
-    let Node::Map(fresh) = new.document() else { unreachable!("a kubeconfig is a mapping") };
+    let Node::Map(fresh) = yaml::read(new).context("the new kubeconfig is no YAML")? else { bail!("the new kubeconfig is no mapping") };
     let mut whole = match yaml::read(existing).context("this is no YAML, so no kubeconfig: nothing was changed")? {
-        Node::Null => return Ok(new.to_yaml()),
+        Node::Null => return Ok(new.to_owned()),
         Node::Map(entries) => entries,
         _ => bail!("this is no kubeconfig (no mapping at its top): nothing was changed"),
     };

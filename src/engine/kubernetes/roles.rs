@@ -15,6 +15,9 @@ use crate::pki::leaves::KUBELET_CLIENT_USER;
 /// The ClusterRole that lets its holders see nodes, which `view` and `edit` do not.
 const READ_NODES: &str = "kubebyon:read-nodes";
 
+/// How long the controller-manager may take to aggregate the default ClusterRoles.
+const AGGREGATED_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
+
 /// Gives the platform's groups their roles, and the API server's kubelet client its own. Where all of it stands as it should, nothing is
 /// written; what was changed or deleted is put back.
 pub async fn bootstrap(client: &Client) -> Result<(), EngineError> {
@@ -26,6 +29,26 @@ pub async fn bootstrap(client: &Client) -> Result<(), EngineError> {
     }
     for binding in default_bindings() {
         ensure_cluster_role_binding(&bindings, &binding).await?;
+    }
+    aggregated(&roles).await
+}
+
+/// Waits until the controller-manager has filled `view` and `edit`, which a new cluster has without rules: bound to them so early, nobody
+/// could do anything.
+async fn aggregated(roles: &Api<RbacClusterRole>) -> Result<(), EngineError> {
+    let deadline = tokio::time::Instant::now() + AGGREGATED_WITHIN;
+    for name in ["view", "edit", "admin"] {
+        loop {
+            let found = roles.get_opt(name).await.map_err(|e| failed(format!("ClusterRole {name}"), e))?;
+            if found.is_some_and(|role| role.rules.is_some_and(|rules| !rules.is_empty())) {
+                break;
+            }
+            if tokio::time::Instant::now() > deadline {
+                let why = format!("ClusterRole {name} has no rules after {AGGREGATED_WITHIN:?}: is the controller-manager well?");
+                return Err(EngineError::Retry(anyhow::anyhow!(why)));
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
     }
     Ok(())
 }

@@ -193,6 +193,14 @@ impl LocalEngine {
         let has = capacity::Resources::read(&self.inner.options.data_dir, running)?;
         Ok(capacity::capacity(&has, self.inner.options.memory_estimate))
     }
+
+    /// Whether another cluster may be made; the error says what is short and what to do. Reads files: call it where blocking is allowed.
+    pub fn admit(&self) -> anyhow::Result<()> {
+        let options = &self.inner.options;
+        let has = capacity::Resources::read(&options.data_dir, locked(&self.inner.planes).len() as u32)?;
+        let starting = self.inner.starting.load(std::sync::atomic::Ordering::Relaxed);
+        capacity::refusal(&has, options.memory_estimate, starting, &options.data_dir).map_or(Ok(()), |why| Err(anyhow!(why)))
+    }
 }
 
 #[async_trait]

@@ -84,7 +84,7 @@ extensions:
 apiVersion: v1
 "#;
     let before = yaml::read(existing).unwrap();
-    let after = yaml::read(&merge(existing, &token("demo")).unwrap()).unwrap();
+    let after = yaml::read(&merge(existing, &token("demo").to_yaml()).unwrap()).unwrap();
 
     let Node::Map(entries) = &after else { panic!() };
     let keys: Vec<&str> = entries.iter().map(|(key, _)| key.as_str()).collect();
@@ -107,14 +107,14 @@ apiVersion: v1
 
 #[test]
 fn merging_twice_changes_nothing_more() {
-    let once = merge("", &token("demo")).unwrap();
+    let once = merge("", &token("demo").to_yaml()).unwrap();
     assert_eq!(once, token("demo").to_yaml());
-    assert_eq!(merge(&once, &token("demo")).unwrap(), once);
+    assert_eq!(merge(&once, &token("demo").to_yaml()).unwrap(), once);
 }
 
 #[test]
 fn an_empty_list_or_null_takes_entries() {
-    let merged = merge("apiVersion: v1\nkind: Config\nclusters: null\nusers: []\ncontexts:\n", &token("demo")).unwrap();
+    let merged = merge("apiVersion: v1\nkind: Config\nclusters: null\nusers: []\ncontexts:\n", &token("demo").to_yaml()).unwrap();
     let document = yaml::read(&merged).unwrap();
     for key in ["clusters", "users", "contexts"] {
         assert_eq!(names(&document, key), ["demo"]);
@@ -124,10 +124,10 @@ fn an_empty_list_or_null_takes_entries() {
 #[test]
 fn what_is_no_kubeconfig_is_refused() {
     for existing in ["just text", "[1, 2]", "kind: Pod\napiVersion: v1", "a: b", "kind: Config\nusers: {a: b}", "kind: [", "a: 1\na: 2"] {
-        let refused = merge(existing, &token("demo")).unwrap_err().to_string();
+        let refused = merge(existing, &token("demo").to_yaml()).unwrap_err().to_string();
         assert!(refused.contains("nothing was changed"), "{existing:?}: {refused}");
     }
-    assert!(merge(&" ".repeat(MAX_KUBECONFIG_BYTES + 1), &token("demo")).is_err());
+    assert!(merge(&" ".repeat(MAX_KUBECONFIG_BYTES + 1), &token("demo").to_yaml()).is_err());
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_file_of_many_contexts_is_read_whole() {
         entries("user", &format!("{{client-key-data: {blob}}}")),
         entries("context", "{cluster: a, user: b}"),
     );
-    let merged = merge(&existing, &token("demo")).unwrap();
+    let merged = merge(&existing, &token("demo").to_yaml()).unwrap();
     assert_eq!(names(&yaml::read(&merged).unwrap(), "contexts").len(), 501);
 }
 

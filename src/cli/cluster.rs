@@ -1,0 +1,408 @@
+//! `kubebyon cluster`.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use futures_util::StreamExt as _;
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+
+use super::follow::{self, Goal};
+use super::output::{self, Columns, Format};
+use super::session::{Session, cluster_path};
+use crate::domain::cluster::{Addon, Cluster, EngineKind, Phase, PublicAccessMode};
+use crate::domain::event::Event;
+use crate::domain::{Ambient, KubernetesVersion};
+
+/// Clusters: what tenants are handed.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a cluster
+    #[command(
+        after_help = "Examples:\n  kubebyon cluster create demo --wait\n  kubebyon cluster create shop --kubernetes-version 1.34.4 -l team=web\n  kubebyon kubeconfig demo --merge"
+    )]
+    Create(Box<CreateArgs>),
+    /// List clusters
+    List {
+        /// Only those whose labels match, such as team=web,tier!=old
+        #[arg(short = 'l', long, value_name = "SELECTOR")]
+        selector: Option<String>,
+        /// Of every project that you may see
+        #[arg(short = 'A', long)]
+        all_projects: bool,
+    },
+    /// Show a cluster: what was asked for, what is, and what is down and why
+    Get {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+    },
+    /// Delete a cluster and everything in it
+    #[command(after_help = "Example: kubebyon cluster delete demo --dry-run")]
+    Delete {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+        /// Return when it is gone, showing the steps
+        #[arg(long)]
+        wait: bool,
+        /// Show what would be deleted, and delete nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// How long --wait waits
+        #[arg(long, value_parser = output::parse_duration, default_value = "10m", value_name = "D")]
+        timeout: Duration,
+    },
+    /// Bring a cluster to a newer Kubernetes version, one minor at a time
+    Upgrade {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+        /// The version; default: the newest that is one step away
+        #[arg(long, value_name = "V")]
+        kubernetes_version: Option<KubernetesVersion>,
+        /// Return when it runs, showing the steps
+        #[arg(long)]
+        wait: bool,
+        /// How long --wait waits
+        #[arg(long, value_parser = output::parse_duration, default_value = "10m", value_name = "D")]
+        timeout: Duration,
+    },
+    /// Set or remove labels: KEY=VALUE sets, KEY- removes
+    Label {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+        /// KEY=VALUE or KEY-
+        #[arg(required = true, value_name = "LABEL")]
+        labels: Vec<String>,
+    },
+    /// Show what happened to a cluster, oldest first
+    Events {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+        /// Go on as more happens
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Show the log of a part of the control plane
+    Logs {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+        /// Which part
+        #[arg(default_value = "kube-apiserver", value_parser = ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "audit"])]
+        component: String,
+        /// Go on as lines come
+        #[arg(short, long)]
+        follow: bool,
+        /// Only so many of the last lines
+        #[arg(long, value_name = "N")]
+        tail: Option<u32>,
+    },
+    /// List the Kubernetes versions that can be had
+    Versions,
+}
+
+/// What can be said when a cluster is created.
+#[derive(Debug, clap::Args)]
+pub struct CreateArgs {
+    /// Its name, unique in the project: a DNS label (RFC 1123)
+    name: String,
+    /// The Kubernetes version; see `kubebyon cluster versions`
+    #[arg(long, value_name = "V")]
+    kubernetes_version: Option<KubernetesVersion>,
+    /// What runs its control plane
+    #[arg(long, value_name = "E")]
+    engine: Option<EngineKind>,
+    /// How it is reached from outside
+    #[arg(long, value_name = "MODE")]
+    public_access_mode: Option<PublicAccessMode>,
+    /// The host that its kubeconfigs name
+    #[arg(long, value_name = "H")]
+    control_plane_host: Option<String>,
+    /// The pods' addresses
+    #[arg(long, value_name = "C")]
+    pod_cidr: Option<String>,
+    /// The Services' addresses
+    #[arg(long, value_name = "C")]
+    service_cidr: Option<String>,
+    /// The pod network: ours, or none for those who bring their own
+    #[arg(long, value_name = "CNI")]
+    cni: Option<Addon>,
+    /// kube-proxy: ours, or none for those who replace it
+    #[arg(long, value_name = "P")]
+    kube_proxy: Option<Addon>,
+    /// The address on every node that leads to the API server
+    #[arg(long, value_name = "A")]
+    api_local_address: Option<std::net::IpAddr>,
+    /// A label, KEY=VALUE; may be given more than once
+    #[arg(short = 'l', long = "label", value_name = "K=V", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// Return when it is ready, showing the steps
+    #[arg(long)]
+    wait: bool,
+    /// Check everything, and create nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How long --wait waits
+    #[arg(long, value_parser = output::parse_duration, default_value = "10m", value_name = "D")]
+    timeout: Duration,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    text.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())).ok_or_else(|| format!("{text:?} is no label; it looks like team=web"))
+}
+
+/// Runs it.
+pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
+    match command {
+        Command::Create(args) => create(*args, session).await,
+        Command::List { selector, all_projects } => list(selector, all_projects, session).await,
+        Command::Get { cluster } => get(&cluster, session).await,
+        Command::Delete { cluster, wait, dry_run, timeout } => delete(&cluster, wait, dry_run, timeout, session).await,
+        Command::Upgrade { cluster, kubernetes_version, wait, timeout } => {
+            upgrade(&cluster, kubernetes_version, wait, timeout, session).await
+        }
+        Command::Label { cluster, labels } => label(&cluster, &labels, session).await,
+        Command::Events { cluster, follow } => events(&cluster, follow, session).await,
+        Command::Logs { cluster, component, follow, tail } => logs(&cluster, &component, follow, tail, session).await,
+        Command::Versions => versions(session).await,
+    }
+}
+
+async fn create(args: CreateArgs, session: &Session) -> anyhow::Result<()> {
+    let mut body = Map::new();
+    body.insert("project".into(), json!(session.project));
+    body.insert("name".into(), json!(args.name));
+    body.insert("labels".into(), json!(args.labels.into_iter().collect::<std::collections::BTreeMap<_, _>>()));
+    let optional: [(&str, Option<Value>); 9] = [
+        ("kubernetes_version", args.kubernetes_version.map(|v| json!(v))),
+        ("engine", args.engine.map(|v| json!(v))),
+        ("public_access_mode", args.public_access_mode.map(|v| json!(v))),
+        ("control_plane_host", args.control_plane_host.map(|v| json!(v))),
+        ("pod_cidr", args.pod_cidr.map(|v| json!(v))),
+        ("service_cidr", args.service_cidr.map(|v| json!(v))),
+        ("cni", args.cni.map(|v| json!(v))),
+        ("kube_proxy", args.kube_proxy.map(|v| json!(v))),
+        ("api_local_address", args.api_local_address.map(|v| json!(v))),
+    ];
+    body.extend(optional.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    if args.dry_run {
+        body.insert("dry_run".into(), json!(true));
+    }
+    let cluster: Cluster = session.client.call(Method::POST, "/api/v1/clusters", &Value::Object(body)).await?;
+    if args.dry_run {
+        output::note("dry run: everything was checked, nothing was created");
+        return output::one(session.format, &cluster);
+    }
+    if args.wait {
+        follow::wait(session, &cluster, 0, Goal::Ready(cluster.generation), args.timeout).await?;
+        let cluster: Cluster = session.client.get(&cluster_path(&cluster, ""), &[]).await?;
+        output::one(session.format, &cluster)?;
+        output::note(&format!("next: kubebyon kubeconfig {} --merge && kubectl get namespaces", reference(session, &cluster)));
+        return Ok(());
+    }
+    output::one(session.format, &cluster)?;
+    output::note(&format!("it is being made; see `kubebyon cluster events {} --follow`", reference(session, &cluster)));
+    Ok(())
+}
+
+/// What the person would type for the cluster.
+fn reference(session: &Session, cluster: &Cluster) -> String {
+    if cluster.project == session.project { cluster.name.clone() } else { format!("{}/{}", cluster.project, cluster.name) }
+}
+
+async fn list(selector: Option<String>, all_projects: bool, session: &Session) -> anyhow::Result<()> {
+    let mut query = Vec::new();
+    if !all_projects {
+        query.push(("project", session.project.clone()));
+    }
+    query.extend(selector.map(|selector| ("label_selector", selector)));
+    let clusters: Vec<Cluster> = session.client.list("/api/v1/clusters", &query).await?;
+    output::list(session.format, &clusters, "no clusters here; create one with `kubebyon cluster create NAME --wait`")
+}
+
+async fn get(cluster: &str, session: &Session) -> anyhow::Result<()> {
+    let cluster = session.cluster(cluster).await?;
+    output::one(session.format, &cluster)?;
+    if session.format == Format::Wide || session.format == Format::Table {
+        for component in &cluster.status.components {
+            let state = if component.healthy { "healthy" } else { "down" };
+            let pid = component.pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
+            output::line(
+                &format!("  {:<24} {state}{pid}, {} restarts {}", component.name, component.restarts, component.message).trim_end(),
+            );
+        }
+        for condition in cluster.status.conditions.iter().filter(|c| !c.status) {
+            output::line(&format!("  {}=False ({}): {}", condition.kind, condition.reason, condition.message));
+        }
+    }
+    Ok(())
+}
+
+async fn delete(cluster: &str, wait: bool, dry_run: bool, timeout: Duration, session: &Session) -> anyhow::Result<()> {
+    let cluster = session.cluster(cluster).await?;
+    if dry_run {
+        let plan: Value = session.client.delete(&cluster_path(&cluster, ""), &[("dry_run", "true".to_owned())]).await?;
+        output::note("dry run: nothing was deleted; this would go:");
+        return output::value(session.format, &plan);
+    }
+    let newest = newest_event(session, &cluster).await?;
+    session.client.delete::<Value>(&cluster_path(&cluster, ""), &[]).await?;
+    if wait {
+        follow::wait(session, &cluster, newest, Goal::Gone, timeout).await?;
+    }
+    match session.format {
+        Format::Json | Format::Yaml => output::value(session.format, &json!({ "id": cluster.id, "name": cluster.name, "deleted": wait }))?,
+        Format::Name => output::line(&cluster.name),
+        _ => output::line(&format!("cluster {} {}", cluster.name, if wait { "deleted" } else { "is being deleted" })),
+    }
+    Ok(())
+}
+
+async fn newest_event(session: &Session, cluster: &Cluster) -> anyhow::Result<i64> {
+    let page: crate::domain::page::Page<Event> =
+        session.client.get(&cluster_path(cluster, "/events"), &[("limit", "1".to_owned())]).await?;
+    Ok(page.items.first().map_or(0, |event| event.id))
+}
+
+async fn upgrade(
+    cluster: &str,
+    version: Option<KubernetesVersion>,
+    wait: bool,
+    timeout: Duration,
+    session: &Session,
+) -> anyhow::Result<()> {
+    let cluster = session.cluster(cluster).await?;
+    let current = cluster.spec.kubernetes_version;
+    let version = match version {
+        Some(version) => version,
+        None => {
+            let known: Vec<KubernetesVersion> = super::versions::available(session).await?.into_iter().map(|v| v.version).collect();
+            let next = known.into_iter().filter(|v| *v > current && current.check_upgrade(*v).is_ok()).max();
+            next.ok_or_else(|| {
+                anyhow::anyhow!(
+                    "{} runs {current}, and no version one step newer is known here; see `kubebyon cluster versions`",
+                    cluster.name
+                )
+            })?
+        }
+    };
+    let newest = newest_event(session, &cluster).await?;
+    let body = json!({ "kubernetes_version": version });
+    let changed: Cluster = session.client.call(Method::PATCH, &cluster_path(&cluster, ""), &body).await?;
+    if wait {
+        follow::wait(session, &changed, newest, Goal::Ready(changed.generation), timeout).await?;
+    }
+    let cluster: Cluster = session.client.get(&cluster_path(&cluster, ""), &[]).await?;
+    output::one(session.format, &cluster)
+}
+
+async fn label(cluster: &str, changes: &[String], session: &Session) -> anyhow::Result<()> {
+    let cluster = session.cluster(cluster).await?;
+    let mut labels = std::collections::BTreeMap::new();
+    for change in changes {
+        if let Some(key) = change.strip_suffix('-').filter(|key| !key.contains('=')) {
+            labels.insert(key.to_owned(), None);
+        } else {
+            let (key, value) = parse_label(change).map_err(anyhow::Error::msg)?;
+            labels.insert(key, Some(value));
+        }
+    }
+    let changed: Cluster = session.client.call(Method::PATCH, &cluster_path(&cluster, ""), &json!({ "labels": labels })).await?;
+    output::one(session.format, &changed)
+}
+
+async fn events(cluster: &str, follow: bool, session: &Session) -> anyhow::Result<()> {
+    let cluster = session.cluster(cluster).await?;
+    let mut known: Vec<Event> = session.client.list(&cluster_path(&cluster, "/events"), &[]).await?;
+    known.reverse();
+    output::list(session.format, &known, "nothing happened yet")?;
+    if !follow {
+        return Ok(());
+    }
+    let after = known.last().map_or(0, |event| event.id);
+    follow::events(session, cluster.id, after, |event| {
+        match session.format {
+            Format::Json => output::line(&serde_json::to_string(event).unwrap_or_default()),
+            _ => output::line(event.cells(false).join("   ").as_str()),
+        }
+        true
+    })
+    .await
+}
+
+async fn logs(cluster: &str, component: &str, follow: bool, tail: Option<u32>, session: &Session) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let cluster = session.cluster(cluster).await?;
+    let mut query = vec![("component", component.to_owned()), ("follow", follow.to_string())];
+    query.extend(tail.map(|n| ("tail", n.to_string())));
+    let mut body = session.client.stream(&cluster_path(&cluster, "/logs"), &query, &[]).await?.bytes_stream();
+    let mut out = std::io::stdout().lock();
+    while let Some(piece) = body.next().await {
+        if out.write_all(&piece?).and_then(|()| out.flush()).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn versions(session: &Session) -> anyhow::Result<()> {
+    let versions = super::versions::available(session).await?;
+    output::list(session.format, &versions, "no version is known")
+}
+
+impl Columns for Cluster {
+    fn titles(wide: bool) -> Vec<&'static str> {
+        let mut titles = vec!["PROJECT", "NAME", "STATUS", "VERSION", "SERVER", "AGE"];
+        if wide {
+            titles.extend(["ENGINE", "LABEL", "LABELS", "ID"]);
+        }
+        titles
+    }
+
+    fn cells(&self, wide: bool) -> Vec<String> {
+        let mut cells = vec![
+            self.project.clone(),
+            self.name.clone(),
+            state(self),
+            self.spec.kubernetes_version.to_string(),
+            self.status.endpoint.as_ref().map_or_else(|| "-".to_owned(), |endpoint| endpoint.server.clone()),
+            output::age(Ambient::system().now(), self.created_at),
+        ];
+        if wide {
+            let labels: Vec<String> = self.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            cells.extend([self.spec.engine.as_str().to_owned(), self.label.clone(), labels.join(","), self.id.to_string()]);
+        }
+        cells
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.project, self.name)
+    }
+}
+
+/// The phase, with what is down.
+fn state(cluster: &Cluster) -> String {
+    let down: Vec<&str> = cluster.status.components.iter().filter(|c| !c.healthy).map(|c| c.name.as_str()).collect();
+    match cluster.status.phase {
+        Phase::Degraded if !down.is_empty() => format!("degraded ({})", down.join(", ")),
+        phase => phase.as_str().to_owned(),
+    }
+}
+
+impl Columns for Event {
+    fn titles(_wide: bool) -> Vec<&'static str> {
+        vec!["TIME", "SEVERITY", "REASON", "MESSAGE", "BY"]
+    }
+
+    fn cells(&self, _wide: bool) -> Vec<String> {
+        vec![
+            self.at.to_string(),
+            self.severity.as_str().to_owned(),
+            self.reason.clone(),
+            self.message.clone(),
+            self.actor.clone().unwrap_or_default(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}

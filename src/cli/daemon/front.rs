@@ -1,0 +1,114 @@
+//! Tells the front door where names and ports lead, from the clusters that the store has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::addressing::CurrentAddressing;
+use crate::domain::access::Addressing;
+use crate::domain::work::REVOKE;
+use crate::domain::{Cluster, JobId};
+use crate::engine::plan::ports;
+use crate::proxy::{Backend, FrontDoor, HostName, NodePorts, Route};
+use crate::store::{self, Change, Store};
+
+/// The front door and what feeds it.
+pub struct Front {
+    /// The shared port.
+    pub door: Arc<FrontDoor>,
+    /// The ports of clusters in `nodeport` mode.
+    pub node_ports: Arc<NodePorts>,
+    /// The clusters.
+    pub store: Store,
+    /// The platform's names.
+    pub addressing: CurrentAddressing,
+}
+
+impl Front {
+    /// Reads every cluster and sets names and ports.
+    pub async fn refresh(&self, troubled: &mut BTreeSet<u16>) -> anyhow::Result<()> {
+        let clusters = {
+            let mut sql = self.store.read().await?;
+            store::clusters::all(&mut *sql).await?
+        };
+        self.door.hosts().replace(&routes(&self.addressing.get(), &clusters));
+        let errors = self.node_ports.set(&node_ports(&clusters)).await;
+        let now: BTreeSet<u16> = errors.iter().map(|error| error.port).collect();
+        for error in errors.iter().filter(|error| !troubled.contains(&error.port)) {
+            tracing::error!(%error, "a cluster's port cannot be opened");
+        }
+        *troubled = now;
+        Ok(())
+    }
+
+    /// Follows the store until `shutdown`.
+    pub async fn follow(&self, shutdown: CancellationToken) {
+        let mut changes = self.store.changes();
+        let mut troubled = BTreeSet::new();
+        let mut stale = true;
+        loop {
+            if stale && let Err(error) = self.refresh(&mut troubled).await {
+                tracing::error!(%error, "the front door's names could not be read; they are read again with the next change");
+            }
+            // A port that another program holds is tried again: nothing tells when it is free.
+            let patience = if troubled.is_empty() { 300 } else { 10 };
+            stale = tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(std::time::Duration::from_secs(patience)) => true,
+                change = changes.recv() => match change {
+                    Ok(Change::Cluster(_) | Change::Settings) | Err(RecvError::Lagged(_)) => true,
+                    Ok(Change::JobFinished(id)) => {
+                        self.cut_after_revocation(id).await;
+                        false
+                    }
+                    Ok(_) => false,
+                    Err(RecvError::Closed) => return,
+                },
+            };
+        }
+    }
+
+    /// Requests are authorised only at their start: once a revocation is effective, the cluster's open flows are cut once.
+    async fn cut_after_revocation(&self, id: JobId) {
+        let job = match self.store.read().await {
+            Ok(mut sql) => store::jobs::find(&mut *sql, id).await,
+            Err(error) => Err(error),
+        };
+        if let Ok(Some(job)) = job
+            && job.kind == REVOKE
+            && let Some(cluster) = job.cluster_id
+        {
+            let flows = self.door.hosts().cut(cluster) + self.node_ports.cut(cluster).await;
+            tracing::info!(%cluster, flows, "open flows were cut after a revocation");
+        }
+    }
+}
+
+/// Where a cluster's API server listens on this host, once the engine allotted it.
+fn backend(cluster: &Cluster) -> Option<Backend> {
+    let local = cluster.local.as_ref().filter(|_| cluster.deleted_at.is_none())?;
+    Some(Backend { cluster: cluster.id, address: SocketAddr::from((local.address, ports::API_SERVER)) })
+}
+
+fn routes(addressing: &Addressing, clusters: &[Cluster]) -> BTreeMap<HostName, Route> {
+    let mut routes = BTreeMap::new();
+    for cluster in clusters {
+        let Some(backend) = backend(cluster) else { continue };
+        let tunnel = Backend { address: SocketAddr::new(backend.address.ip(), ports::TERMINATOR), ..backend };
+        for (name, to) in [(addressing.cluster_sni(&cluster.label), backend), (addressing.tunnel_sni(&cluster.label), tunnel)] {
+            if let Ok(name) = HostName::parse(&name) {
+                routes.insert(name, Route::Backend(to));
+            }
+        }
+    }
+    // Last, so that no cluster's name ever takes the platform's.
+    routes.extend(addressing.platform_names.iter().filter_map(|name| HostName::parse(name).ok()).map(|name| (name, Route::Platform)));
+    routes
+}
+
+fn node_ports(clusters: &[Cluster]) -> BTreeMap<u16, Backend> {
+    clusters.iter().filter_map(|cluster| Some((cluster.node_port?, backend(cluster)?))).collect()
+}

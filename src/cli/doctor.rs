@@ -1,0 +1,73 @@
+//! `kubebyon doctor`.
+
+use std::process::ExitCode;
+
+use super::output::{self, Format};
+use crate::assets::{Arch, Assets, State};
+use crate::config::{Loaded, Role};
+use crate::doctor::{self, AssetsReport, Context, Finding, Status};
+use crate::domain::cluster::PublicAccessMode;
+use crate::domain::{Ambient, Timestamp};
+
+/// Check this machine, and say what to mend.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exit code 1 when a check failed; a warning is none.")]
+pub struct DoctorArgs {
+    /// Hash every program instead of comparing sizes and times
+    #[arg(long)]
+    deep: bool,
+}
+
+/// No clock may be before this: the day on which this release was begun.
+const BUILT_AT: Timestamp = Timestamp::from_micros(1_764_460_800_000_000);
+
+/// Runs every check and prints what it found.
+pub async fn run(args: DoctorArgs, loaded: &Loaded, format: Format) -> anyhow::Result<ExitCode> {
+    let config = &loaded.config;
+    let context = Context {
+        data_dir: config.data_dir.clone(),
+        listen: config.listen.0,
+        advertise_host: config.advertise_address.as_ref().map(|address| address.host.clone()),
+        node_ports: (config.has_role(Role::Api) && config.public_access_mode == PublicAccessMode::Nodeport)
+            .then(|| config.nodeport_range.first..=config.nodeport_range.last),
+        cluster_memory: config.limits.cluster_memory_estimate_bytes.bytes(),
+        assets: Some(assets_report(loaded, args.deep)),
+        resolve: None,
+        built_at: BUILT_AT,
+        ambient: Ambient::system(),
+    };
+    let findings = doctor::run(&context).await;
+    print(format, &findings)?;
+    Ok(if doctor::worst(&findings) == Status::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Damaged programs are problems, and so is having none of any version; versions that nobody fetched are not.
+fn assets_report(loaded: &Loaded, deep: bool) -> AssetsReport {
+    let settings = super::assets_settings(&loaded.config);
+    let assets = Assets::open(settings.dir, Arch::host(), settings.mirror);
+    let complete = crate::assets::catalogue::RELEASES.iter().filter(|release| assets.programs(release.kubernetes).is_ok());
+    let versions = complete.map(|release| release.kubernetes.to_string()).collect();
+    let damaged = assets.verify_all(deep).into_iter().filter(|status| matches!(status.state, State::Damaged(_)));
+    AssetsReport {
+        versions,
+        problems: damaged.map(|status| format!("{} is {}: run `{}`", status.want, status.state, status.want.remedy())).collect(),
+    }
+}
+
+fn print(format: Format, findings: &[Finding]) -> anyhow::Result<()> {
+    if matches!(format, Format::Json | Format::Yaml) {
+        return output::value(format, &serde_json::json!({ "items": findings }));
+    }
+    for finding in findings {
+        let mark = match finding.status {
+            Status::Ok => "ok  ",
+            Status::Warning => "warn",
+            Status::Failed => "FAIL",
+        };
+        output::line(&format!("{mark}  {:<12} {}", finding.check, finding.message));
+        if let Some(remedy) = &finding.remedy {
+            output::line(&format!("      {:<12} → {remedy}", ""));
+        }
+    }
+    Ok(())
+}

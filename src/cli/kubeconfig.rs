@@ -1,0 +1,212 @@
+//! `kubebyon kubeconfig`.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::output::{self, Columns, Format};
+use super::session::{Session, cluster_path};
+use crate::domain::kubeconfig::{ClusterRole, Kubeconfig};
+use crate::domain::{Ambient, KubeconfigId};
+
+/// Hand out, list and revoke kubeconfigs.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:\n  kubebyon kubeconfig demo > demo.kubeconfig\n  kubebyon kubeconfig demo --merge\n  \
+    kubebyon kubeconfig demo --role view --ttl 1h --file view.kubeconfig\n  \
+    kubebyon kubeconfig demo --service-account ci/deployer --role edit --ttl 30d --file ci.kubeconfig")]
+pub struct KubeconfigArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    issue: IssueArgs,
+}
+
+/// What can be done with kubeconfigs that were handed out.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the kubeconfigs of a cluster that were handed out
+    List {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+    },
+    /// Revoke a kubeconfig: its cluster refuses it from then on
+    Revoke {
+        /// NAME, PROJECT/NAME or id
+        cluster: String,
+        /// The id that `kubeconfig list` shows
+        id: KubeconfigId,
+    },
+}
+
+#[derive(Debug, Args)]
+struct IssueArgs {
+    /// NAME, PROJECT/NAME or id
+    cluster: Option<String>,
+    /// How long it is good for
+    #[arg(long, value_parser = output::parse_duration, default_value = "8h", value_name = "D")]
+    ttl: Duration,
+    /// What it may do
+    #[arg(long, default_value = "admin")]
+    role: ClusterRole,
+    /// The one namespace it is good for
+    #[arg(long, value_name = "NS")]
+    namespace: Option<String>,
+    /// Hold the token of this ServiceAccount (NAMESPACE/NAME; made where it is absent), for CI and Argo CD
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// Write it to this file (0600) instead of standard output
+    #[arg(long, value_name = "F", conflicts_with = "merge")]
+    file: Option<PathBuf>,
+    /// Put it into ~/.kube/config (or the file of KUBECONFIG) and make it the current context
+    #[arg(long)]
+    merge: bool,
+}
+
+/// A kubeconfig as the API hands it out.
+#[derive(Serialize, Deserialize)]
+struct Issued {
+    kubeconfig: String,
+    record: Kubeconfig,
+}
+
+/// Runs it.
+pub async fn run(args: KubeconfigArgs, session: &Session) -> anyhow::Result<()> {
+    match args.command {
+        Some(Command::List { cluster }) => {
+            let cluster = session.cluster(&cluster).await?;
+            let records: Vec<Kubeconfig> = session.client.list(&cluster_path(&cluster, "/kubeconfigs"), &[]).await?;
+            output::list(session.format, &records, "none was handed out; make one with `kubebyon kubeconfig CLUSTER`")
+        }
+        Some(Command::Revoke { cluster, id }) => {
+            let cluster = session.cluster(&cluster).await?;
+            session.client.delete::<Value>(&cluster_path(&cluster, &format!("/kubeconfigs/{id}")), &[]).await?;
+            match session.format {
+                Format::Json | Format::Yaml => output::value(session.format, &json!({ "id": id, "revoked": true })),
+                Format::Name => {
+                    output::line(&id.to_string());
+                    Ok(())
+                }
+                _ => {
+                    output::line(&format!("kubeconfig {id} is refused by cluster {} from now on", cluster.name));
+                    Ok(())
+                }
+            }
+        }
+        None => issue(args.issue, session).await,
+    }
+}
+
+async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
+    let Some(reference) = &args.cluster else {
+        bail!("name a cluster: kubebyon kubeconfig CLUSTER; `kubebyon cluster list` shows them");
+    };
+    let cluster = session.cluster(reference).await?;
+    let body = json!({
+        "ttl_seconds": args.ttl.as_secs(),
+        "role": args.role,
+        "namespace": args.namespace,
+        "service_account": args.service_account,
+    });
+    let issued: Issued = session.client.call(Method::POST, &cluster_path(&cluster, "/kubeconfigs"), &body).await?;
+    let record = &issued.record;
+    if args.merge {
+        let path = kubeconfig_path()?;
+        let existing = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        write_private(&path, &crate::pki::kubeconfig::merge(&existing, &issued.kubeconfig)?)?;
+        output::note(&format!("{} has it as its current context: try `kubectl get namespaces`", path.display()));
+    } else if let Some(path) = &args.file {
+        write_private(path, &issued.kubeconfig)?;
+        output::note(&format!("written to {}: try `kubectl --kubeconfig {} get namespaces`", path.display(), path.display()));
+    } else if matches!(session.format, Format::Json) {
+        output::value(session.format, &issued)?;
+    } else {
+        output::line(issued.kubeconfig.trim_end());
+    }
+    let lasts = output::span(record.expires_at.since(Ambient::system().now()));
+    output::note(&format!(
+        "role {}, good for {lasts} (until {}); make another then, or revoke it with `kubebyon kubeconfig revoke {reference} {}`",
+        record.role.as_str(),
+        record.expires_at,
+        record.id
+    ));
+    Ok(())
+}
+
+/// The file that kubectl would write to: the first of KUBECONFIG, else ~/.kube/config.
+fn kubeconfig_path() -> anyhow::Result<PathBuf> {
+    if let Some(list) = std::env::var_os("KUBECONFIG").filter(|v| !v.is_empty())
+        && let Some(first) = std::env::split_paths(&list).find(|p| !p.as_os_str().is_empty())
+    {
+        return Ok(first);
+    }
+    let home = std::env::var_os("HOME").context("HOME is not set, so there is no ~/.kube/config; use --file")?;
+    Ok(PathBuf::from(home).join(".kube").join("config"))
+}
+
+/// Writes a file that its owner alone may read; whole or not at all. A symbolic link's target is written, as kubectl does.
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut draft = path.clone().into_os_string();
+    draft.push(format!(".{}", hex::encode(Ambient::system().random::<4>())));
+    let written = (|| {
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            file.write_all(b"\n")?;
+        }
+        file.sync_all()?;
+        std::fs::rename(&draft, &path)
+    })();
+    written.inspect_err(|_| drop(std::fs::remove_file(&draft))).with_context(|| format!("cannot write {}", path.display()))
+}
+
+impl Columns for Kubeconfig {
+    fn titles(wide: bool) -> Vec<&'static str> {
+        let mut titles = vec!["ID", "OWNER", "ROLE", "NAMESPACE", "SERVICE ACCOUNT", "STATE", "AGE"];
+        if wide {
+            titles.push("CREDENTIAL");
+        }
+        titles
+    }
+
+    fn cells(&self, wide: bool) -> Vec<String> {
+        let now = Ambient::system().now();
+        let state = if self.revoked_at.is_some() {
+            "revoked".to_owned()
+        } else if self.expires_at <= now {
+            "expired".to_owned()
+        } else {
+            format!("{} left", output::span(self.expires_at.since(now)))
+        };
+        let dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let mut cells = vec![
+            self.id.to_string(),
+            self.owner.clone(),
+            self.role.as_str().to_owned(),
+            dash(&self.namespace),
+            dash(&self.service_account),
+            state,
+            output::age(now, self.created_at),
+        ];
+        cells.extend(wide.then(|| self.credential_id.clone()));
+        cells
+    }
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}

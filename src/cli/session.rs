@@ -1,0 +1,82 @@
+//! What every client command shares: the client, the project, the form of the output, and how a name is looked up.
+
+use anyhow::{Context as _, bail};
+
+use super::client::{Client, Target};
+use super::output::Format;
+use crate::domain::page::Page;
+use crate::domain::project::{DEFAULT_PROJECT, Project};
+use crate::domain::{Cluster, ClusterId};
+
+/// The options of commands that talk to a platform.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ClientArgs {
+    /// The platform's URL; default: the socket of the data folder, else the login that was kept
+    #[arg(long, env = "KUBEBYON_SERVER", global = true, value_name = "URL", help_heading = "Platform")]
+    pub server: Option<String>,
+    /// An API token
+    #[arg(long, env = "KUBEBYON_TOKEN", global = true, value_name = "TOKEN", hide_env_values = true, help_heading = "Platform")]
+    pub token: Option<String>,
+    /// The authority to trust, where the platform's certificate is its own authority's
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Platform")]
+    pub ca_file: Option<std::path::PathBuf>,
+    /// The project of names given without one
+    #[arg(long, global = true, value_name = "P", default_value = DEFAULT_PROJECT, help_heading = "Platform")]
+    pub project: String,
+    /// The form of the output
+    #[arg(short, long, global = true, value_name = "FORM", default_value = "table", help_heading = "Platform")]
+    pub output: Format,
+}
+
+/// A command's view of a platform.
+pub struct Session {
+    /// Talks to it.
+    pub client: Client,
+    /// The project of names given without one.
+    pub project: String,
+    /// The form of the output.
+    pub format: Format,
+}
+
+impl Session {
+    /// A session for these options.
+    pub fn new(args: &ClientArgs, data_dir: &std::path::Path) -> anyhow::Result<Self> {
+        let target = Target {
+            server: args.server.clone(),
+            token: args.token.clone(),
+            ca_file: args.ca_file.clone(),
+            socket: super::client::socket_path(data_dir),
+        };
+        Ok(Self { client: Client::new(&target)?, project: args.project.clone(), format: args.output })
+    }
+
+    /// The project of that name.
+    pub async fn project(&self, name: &str) -> anyhow::Result<Project> {
+        let projects: Vec<Project> = self.client.list("/api/v1/projects", &[]).await?;
+        projects
+            .into_iter()
+            .find(|project| project.name == name || project.id.to_string() == name)
+            .with_context(|| format!("there is no project {name:?}; see `kubebyon project list`"))
+    }
+
+    /// The cluster that NAME, PROJECT/NAME or an id stands for.
+    pub async fn cluster(&self, reference: &str) -> anyhow::Result<Cluster> {
+        if let Ok(id) = reference.parse::<ClusterId>() {
+            return self.client.get(&format!("/api/v1/clusters/{id}"), &[]).await;
+        }
+        let (project, name) = reference.split_once('/').unwrap_or((&self.project, reference));
+        let query = [("project", project.to_owned()), ("name", name.to_owned())];
+        let page: Page<Cluster> = self.client.get("/api/v1/clusters", &query).await?;
+        match page.items.into_iter().next() {
+            Some(cluster) => Ok(cluster),
+            None => {
+                bail!("there is no cluster {name:?} in project {project:?}; see `kubebyon cluster list`, and --project for another project")
+            }
+        }
+    }
+}
+
+/// What completes a path of the API for a cluster.
+pub fn cluster_path(cluster: &Cluster, rest: &str) -> String {
+    format!("/api/v1/clusters/{}{rest}", cluster.id)
+}

@@ -1,0 +1,174 @@
+//! `kubebyon user`.
+
+use std::io::{IsTerminal as _, Read as _};
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::output::{self, Columns, Format};
+use super::session::Session;
+use crate::domain::Ambient;
+use crate::domain::user::{Role, User};
+
+/// Local users and their roles.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create a user; without --password-stdin a password is made and shown once
+    Create {
+        /// The name for sign-in
+        name: String,
+        /// Read the password from standard input
+        #[arg(long)]
+        password_stdin: bool,
+        /// May administer the platform itself: every project, users, settings
+        #[arg(long)]
+        platform_admin: bool,
+    },
+    /// List users
+    List,
+    /// Show a user
+    Get {
+        /// The name or id
+        user: String,
+    },
+    /// Give a role in a project, or take it away with `none`
+    Role {
+        /// The name or id
+        user: String,
+        /// viewer, member, admin, or none
+        #[arg(value_parser = ["viewer", "member", "admin", "none"])]
+        role: String,
+    },
+    /// Set a new password, read from standard input
+    Password {
+        /// The name or id
+        user: String,
+    },
+    /// Bar a user from signing in; sessions end at once
+    Disable {
+        /// The name or id
+        user: String,
+    },
+    /// Let a user sign in again
+    Enable {
+        /// The name or id
+        user: String,
+    },
+    /// Delete a user with sessions and tokens
+    Delete {
+        /// The name or id
+        user: String,
+        /// Show what would be deleted, and delete nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+/// Runs it.
+pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
+    match command {
+        Command::Create { name, password_stdin, platform_admin } => create(name, password_stdin, platform_admin, session).await,
+        Command::List => {
+            let users: Vec<User> = session.client.list("/api/v1/users", &[]).await?;
+            output::list(session.format, &users, "no users")
+        }
+        Command::Get { user } => output::one(session.format, &find(&user, session).await?),
+        Command::Role { user, role } => {
+            let role = role.parse::<Role>().ok();
+            let change = json!({ "roles": [{ "project": session.project, "role": role }] });
+            change_user(&user, &change, session).await
+        }
+        Command::Password { user } => {
+            let password = read_password()?;
+            change_user(&user, &json!({ "password": password }), session).await
+        }
+        Command::Disable { user } => change_user(&user, &json!({ "disabled": true }), session).await,
+        Command::Enable { user } => change_user(&user, &json!({ "disabled": false }), session).await,
+        Command::Delete { user, dry_run } => {
+            let user = find(&user, session).await?;
+            if dry_run {
+                output::note("dry run: nothing was deleted; this user would go, with sessions and tokens:");
+                return output::one(session.format, &user);
+            }
+            session.client.delete::<Value>(&format!("/api/v1/users/{}", user.id), &[]).await?;
+            output::one(session.format, &user)?;
+            output::note(&format!("user {} is deleted", user.name));
+            Ok(())
+        }
+    }
+}
+
+async fn create(name: String, password_stdin: bool, platform_admin: bool, session: &Session) -> anyhow::Result<()> {
+    let mut body = json!({ "name": name, "platform_admin": platform_admin });
+    if password_stdin {
+        body["password"] = json!(read_password()?);
+    }
+    let mut created: Value = session.client.call(Method::POST, "/api/v1/users", &body).await?;
+    if matches!(session.format, Format::Json | Format::Yaml) {
+        return output::value(session.format, &created);
+    }
+    let password = created.get("password").and_then(Value::as_str).map(str::to_owned);
+    let user = created.get_mut("user").map(Value::take).context("the server's answer names no user")?;
+    output::one(session.format, &serde_json::from_value::<User>(user)?)?;
+    if let Some(password) = password {
+        output::note(&format!("password, shown this once: {password}"));
+    }
+    output::note(&format!("give a role with `kubebyon user role {name} member --project PROJECT`"));
+    Ok(())
+}
+
+async fn find(reference: &str, session: &Session) -> anyhow::Result<User> {
+    let users: Vec<User> = session.client.list("/api/v1/users", &[]).await?;
+    users
+        .into_iter()
+        .find(|user| user.name == reference || user.id.to_string() == reference)
+        .with_context(|| format!("there is no user {reference:?}; see `kubebyon user list`"))
+}
+
+async fn change_user(reference: &str, change: &Value, session: &Session) -> anyhow::Result<()> {
+    let user = find(reference, session).await?;
+    let changed: User = session.client.call(Method::PATCH, &format!("/api/v1/users/{}", user.id), change).await?;
+    output::one(session.format, &changed)
+}
+
+/// A password from standard input: one line.
+pub fn read_password() -> anyhow::Result<String> {
+    let mut stdin = std::io::stdin();
+    if stdin.is_terminal() {
+        bail!("give the password on standard input: `kubebyon user password NAME < file`, or `… <<< \"$PASSWORD\"`");
+    }
+    let mut text = String::new();
+    stdin.by_ref().take(4096).read_to_string(&mut text)?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() || password.contains('\n') {
+        bail!("standard input must hold the password as one line");
+    }
+    Ok(password.to_owned())
+}
+
+impl Columns for User {
+    fn titles(wide: bool) -> Vec<&'static str> {
+        let mut titles = vec!["NAME", "ROLES", "STATE", "AGE"];
+        if wide {
+            titles.push("ID");
+        }
+        titles
+    }
+
+    fn cells(&self, wide: bool) -> Vec<String> {
+        let mut roles: Vec<String> = self.roles.iter().map(|r| format!("{}:{}", r.project, r.role.as_str())).collect();
+        if self.platform_admin {
+            roles.insert(0, "platform admin".to_owned());
+        }
+        let state = if self.disabled { "disabled" } else { "active" };
+        let mut cells = vec![self.name.clone(), roles.join(", "), state.to_owned(), output::age(Ambient::system().now(), self.created_at)];
+        cells.extend(wide.then(|| self.id.to_string()));
+        cells
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}

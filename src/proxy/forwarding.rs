@@ -98,3 +98,20 @@ impl Forwarder {
         tokio::time::timeout(self.options.connect_timeout, socket.connect(address)).await?
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_leg_to_the_back_end_finds_a_dead_peer_too() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let liveness = Liveness { user_timeout: Duration::from_secs(77), ..Liveness::default() };
+        let forwarder = Forwarder::new(ForwardingOptions { liveness, ..ForwardingOptions::default() });
+        let stream = forwarder.connect(listener.local_addr().unwrap()).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), liveness.idle);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(liveness.user_timeout));
+    }
+}

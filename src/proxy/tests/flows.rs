@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::harness::*;
+use crate::proxy::relay::unacknowledged;
 use crate::proxy::*;
 
 /// A flow through `door` to a back end that is accepted by hand.
@@ -115,6 +116,28 @@ async fn a_reset_of_either_side_reaches_the_other() {
     client.set_zero_linger().unwrap();
     drop(client);
     assert_eq!(server.read_u8().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
+async fn an_answer_whose_sender_is_lost_right_after_it_still_arrives_whole() {
+    let door = start(options());
+    let answer = noise(400_000);
+    for round in 0..5 {
+        let (client, mut server, _) = flow(&door, "one.example").await;
+        let (mut read, mut write) = client.into_split();
+        // The client goes on sending, so that the back end's close becomes a reset, and reads late.
+        let upload = tokio::spawn(async move { while write.write_all(&[7; 10_000]).await.is_ok() {} });
+        server.readable().await.unwrap();
+        server.write_all(&answer).await.unwrap();
+        eventually("the answer's way into the front door", || unacknowledged(&server) == 0).await;
+        drop(server);
+        let mut received = Vec::new();
+        while let Ok(1..) = read.read_buf(&mut received).await {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        upload.abort();
+        assert!(received == answer, "round {round}: {} of {} bytes", received.len(), answer.len());
+    }
 }
 
 #[tokio::test]

@@ -114,3 +114,18 @@ async fn a_back_end_that_is_down_is_told_as_an_internal_error() {
     assert_eq!(door.refused(Refusal::BackendUnreachable), 1);
     eventually("the end of the flow", || door.door.active().is_empty()).await;
 }
+
+#[tokio::test]
+async fn a_back_end_that_does_not_answer_is_given_up_in_time() {
+    let forwarding = ForwardingOptions { connect_timeout: Duration::from_millis(200), ..ForwardingOptions::default() };
+    let door = start(FrontDoorOptions { forwarding, ..options() });
+    // A listener whose queue is full: the kernel drops what would connect.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let _queued = std::net::TcpStream::connect(address).unwrap();
+    door.route(&[("stuck.example", backend(address))]);
+    assert_eq!(rest(&mut door.ask("stuck.example").await).await, [0x15, 3, 1, 0, 2, 2, 80]);
+    assert_eq!(door.refused(Refusal::BackendTimeout), 1);
+}

@@ -10,10 +10,10 @@ use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::{EngineError, failed};
+use crate::tunnel::authorization_config_hash;
 
 const PREFIX: &str = "apiserver_authorization_config_controller_";
 /// The most that is read of the metrics.
@@ -34,7 +34,7 @@ pub async fn current_authorization_config_hash(client: &Client) -> Result<Option
 
 /// Returns when the API server works by exactly `yaml`, or fails when it does not within `deadline`.
 pub async fn wait_for_authorization_config(client: &Client, yaml: &str, deadline: Duration) -> Result<(), EngineError> {
-    let wanted = format!("sha256:{}", hex::encode(Sha256::digest(yaml)));
+    let wanted = authorization_config_hash(yaml);
     let end = Instant::now() + deadline;
     let mut pause = Duration::from_millis(100);
     loop {

@@ -3,7 +3,7 @@
 //!
 //! Guarantees: every function may run twice, or be cut and run again, and ends the same; nothing is written where it already stands. The
 //! caller's credential is a short-lived one of the platform's own, held in memory (`pki::leaves::platform_client`).
-//! May import: `domain`, `pki`, and `engine`'s own types.
+//! May import: `domain`, `pki`, `tunnel` (the hash of an authorization configuration), and `engine`'s own types.
 
 mod authorization;
 mod roles;

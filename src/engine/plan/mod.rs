@@ -130,6 +130,10 @@ TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA
 TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256";
 
 /// A program that is being described.
+///
+/// Each names how early its collector starts. With Go's default of 100 the four programs of an idle cluster hold 260 MB that nobody shares
+/// (API server 179), with 25 and 30 it is 197 MB (API server 130); below that little is left to gain. The price is a third to a half more CPU
+/// of the API server while it writes hundreds of objects a second, and none that can be measured while it is idle.
 struct Flags(Program);
 
 impl Flags {

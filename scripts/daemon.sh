@@ -9,7 +9,12 @@ config="$run/kubebyon.yaml"
 # The configuration of `make up`: the same for the daemon and for commands to it.
 write_config() {
   mkdir -p "$run" "$data_dir"
-  printf 'data_dir: "%s"\nlisten: "%s"\nassets:\n  dir: "%s"\n' "$data_dir" "$listen" "$cache/assets" >"$config.new"
+  {
+    printf 'data_dir: "%s"\nlisten: "%s"\nassets:\n  dir: "%s"\n' "$data_dir" "$listen" "$cache/assets"
+    # Where one address is listened on, kubeconfigs must name that one.
+    local host=${listen%:*}
+    case $host in "" | "[::]" | 0.0.0.0 | "*") ;; *) printf 'control_plane_host: "%s"\n' "${host//[\[\]]/}" ;; esac
+  } >"$config.new"
   mv "$config.new" "$config"
 }
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Creates, uses and deletes a cluster on the daemon of `make up`, again and again, and writes what the daemon holds after each
-# round to bench/out/soak.csv. Fails when a round fails, or when the last round holds more than the second did.
+# round to bench/out/soak.csv, and what commands said to soak.log. Fails when a round fails, or when the last round holds more than the second did.
 # Usage: soak.sh MINUTES
 . "$(dirname "$0")/common.sh"
 . scripts/daemon.sh
@@ -9,6 +9,7 @@ table="bench/out/soak.csv"
 
 ensure_daemon
 mkdir -p bench/out
+: >bench/out/soak.log
 echo "round,seconds,rss_kib,descriptors,threads" >"$table"
 name=soak kubeconfig="$run/soak.kubeconfig"
 end=$((SECONDS + minutes * 60)) round=0
@@ -20,17 +21,17 @@ held() {
   echo "$(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status"),$(find "/proc/$pid/fd" -mindepth 1 | wc -l),$(awk '/^Threads/ { print $2 }' "/proc/$pid/status")"
 }
 
-if platform cluster get "$name" -o name >/dev/null 2>&1; then platform cluster delete "$name" --wait >&2; fi
+if platform cluster get "$name" -o name >/dev/null 2>&1; then platform cluster delete "$name" --wait 2>>bench/out/soak.log; fi
 while [ "$SECONDS" -lt "$end" ] || [ "$round" -lt 3 ]; do
   round=$((round + 1)) began=$SECONDS
-  platform cluster create "$name" --wait >/dev/null
+  platform cluster create "$name" --wait >/dev/null 2>>bench/out/soak.log || fail "round $round: the create failed: see bench/out/soak.log"
   rm -f "$kubeconfig"
-  platform kubeconfig "$name" --file "$kubeconfig" >/dev/null
+  platform kubeconfig "$name" --file "$kubeconfig" >/dev/null 2>>bench/out/soak.log || fail "round $round: no kubeconfig: see bench/out/soak.log"
   version=$(platform cluster get "$name" -o json | sed -n 's/.*"kubernetes_version": "\([0-9.]*\)".*/\1/p' | head -n 1)
   kubectl=$(compgen -G "$cache/assets/kubernetes/$version/*/kubectl" | head -n 1)
-  "$kubectl" --kubeconfig "$kubeconfig" create configmap soak --from-literal="round=$round" >/dev/null
+  "$kubectl" --kubeconfig "$kubeconfig" create configmap soak --from-literal="round=$round" >/dev/null || fail "round $round: nothing can be written"
   [ "$("$kubectl" --kubeconfig "$kubeconfig" get configmap soak -o 'jsonpath={.data.round}')" = "$round" ] || fail "round $round: the ConfigMap does not read back"
-  platform cluster delete "$name" --wait >/dev/null
+  platform cluster delete "$name" --wait >/dev/null 2>>bench/out/soak.log || fail "round $round: the delete failed: see bench/out/soak.log"
   row="$round,$((SECONDS - began)),$(held)"
   echo "$row" | tee -a "$table"
 done

@@ -20,14 +20,16 @@ version=$(platform cluster get "$cluster" -o json | sed -n 's/.*"kubernetes_vers
 kubectl=$(compgen -G "$cache/assets/kubernetes/$version/*/kubectl" | head -n 1) ||
   fail "kubectl $version is not among the assets: run \`make assets VERSIONS=$version\`"
 # Reading a namespace proves the credential as well as the API server.
-works() { "$kubectl" --kubeconfig "$kubeconfig" --request-timeout 5s get namespace default >/dev/null 2>&1; }
+ask() { "$kubectl" --kubeconfig "$kubeconfig" --request-timeout 5s get namespace default 2>&1 >/dev/null; }
 fresh() { [ -s "$kubeconfig" ] && [ -z "$(find "$kubeconfig" -mmin +240)" ]; }
 
-if ! fresh || ! works; then
-  for attempt in $(seq 120); do
-    rm -f "$kubeconfig"
-    if said=$(platform kubeconfig "$cluster" --file "$kubeconfig" 2>&1) && said=$("$kubectl" --kubeconfig "$kubeconfig" --request-timeout 5s get namespace default 2>&1); then break; fi
-    [ "$attempt" -lt 120 ] || fail "cluster $cluster does not answer: $said. See \`$binary --config $config cluster get $cluster\`"
+if ! fresh || ! ask >/dev/null; then
+  rm -f "$kubeconfig"
+  platform kubeconfig "$cluster" --file "$kubeconfig" >&2
+  for attempt in $(seq 60); do
+    said=$(ask) && break
+    [ "$attempt" -lt 60 ] ||
+      fail "cluster $cluster does not answer: ${said##*$'\n'} See \`$binary --config $config cluster get $cluster\`"
     sleep 1
   done
 fi

@@ -55,8 +55,8 @@ impl Progress for Silent {
 /// See [`crate::engine::Engine::reconcile`].
 pub(super) async fn reconcile(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn Progress) -> Result<ClusterStatus, EngineError> {
     let _reserved = Reserved::new(inner);
-    let plane = raise(inner, cluster, progress).await?;
-    plane.ready(progress, inner, cluster).await?;
+    let (plane, applied) = raise(inner, cluster, progress).await?;
+    plane.ready(applied, progress, inner, cluster).await?;
     let mut status = cluster.status.clone();
     let observed = plane.supervisor.observed().borrow().clone();
     let (space, unconfined) = (locked(&plane.space).clone(), locked(&plane.unconfined).clone());
@@ -81,8 +81,9 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// Everything up to the programs' start; does not wait for them. The caller holds the cluster's lock.
-pub(super) async fn raise(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn Progress) -> Result<Arc<Plane>, EngineError> {
+/// Everything up to the programs' start; does not wait for them. Gives the number under which the supervisor takes it up. The caller holds the
+/// cluster's lock.
+pub(super) async fn raise(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn Progress) -> Result<(Arc<Plane>, u64), EngineError> {
     let allotment = inner.allot(cluster, progress).await?;
     let pki = inner.pki(cluster).await?;
     let limits = CgroupLimits { memory_bytes: inner.options.memory_limit, pids: PIDS, cpu_weight: 100 };
@@ -103,8 +104,8 @@ pub(super) async fn raise(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn 
     };
     *locked(&plane.unconfined) = place.missing;
     plane.version.store(Arc::new(cluster.spec.kubernetes_version));
-    plane.supervisor.apply(Desired { specs, probes: plane.asked.clone() }).await?;
-    Ok(plane)
+    let applied = plane.supervisor.apply(Desired { specs, probes: plane.asked.clone() }).await?;
+    Ok((plane, applied))
 }
 
 impl Inner {
@@ -332,16 +333,18 @@ impl Inner {
 }
 
 impl Plane {
-    /// Waits until all runs as planned and is well, and gives the platform's groups their roles meanwhile.
-    async fn ready(&self, progress: &dyn Progress, inner: &Inner, cluster: &Cluster) -> Result<(), EngineError> {
+    /// Waits until all that was applied under that number runs and is well, and gives the platform's groups their roles meanwhile.
+    async fn ready(&self, applied: u64, progress: &dyn Progress, inner: &Inner, cluster: &Cluster) -> Result<(), EngineError> {
         let mut observed = self.supervisor.observed();
         let mut told = Told::default();
         let mut bound = false;
+        // What is seen before it was taken up is of the former plan.
+        observed.wait_for(|o| o.applied >= applied).await.map_err(|_| anyhow!("the supervision ended"))?;
         let deadline = tokio::time::Instant::now() + READY_WITHIN;
         loop {
             let now = observed.borrow_and_update().clone();
             told.tell(&now, progress).await;
-            if !bound && now.as_planned_so_far() && now.component("kube-apiserver").is_some_and(|c| c.healthy) {
+            if !bound && now.component("kube-apiserver").is_some_and(|c| c.healthy) {
                 crate::engine::kubernetes::bootstrap(&inner.client(cluster).await?).await?;
                 progress.step("RolesBound", "the platform's groups have their roles").await;
                 bound = true;
@@ -366,13 +369,6 @@ impl Plane {
                 }
             }
         }
-    }
-}
-
-impl Observed {
-    /// Whether the API server runs: a stale one has been stopped before anything is well again.
-    fn as_planned_so_far(&self) -> bool {
-        self.applied > 0 && self.component("kube-apiserver").is_some_and(|c| c.pid.is_some())
     }
 }
 

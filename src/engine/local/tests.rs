@@ -155,6 +155,11 @@ impl Drop for Bench {
                 let _ = one.process.signal(rustix::process::Signal::KILL);
             }
         }
+        let claims = confine::claims::Claims::open(Path::new(confine::RUN_DIR).join("claims"), &self.options.installation).unwrap();
+        for cluster in claims.clusters().unwrap_or_default() {
+            let _ = claims.release(cluster);
+            let _ = std::process::Command::new("nft").args(["delete", "table", "inet", &confine::nftables::table(cluster)]).status();
+        }
         for error in confine::mounts::unmount_below(self.folder.path()) {
             eprintln!("{error:#}");
         }
@@ -270,4 +275,114 @@ async fn upgrade_and_revoke(bench: &Bench, engine: &LocalEngine, id: ClusterId) 
     let begun = std::time::Instant::now();
     engine.apply_revocations(&after).await.unwrap();
     eprintln!("revocation in force after {:?}", begun.elapsed());
+}
+
+/// What a shell of that uid gets when it opens a TCP connection.
+async fn dials(uid: u32, host: &str, port: u16) -> bool {
+    let script = format!("exec 3<>/dev/tcp/{host}/{port}");
+    let mut command = tokio::process::Command::new("timeout");
+    command.args(["5", "bash", "-c", &script]).uid(uid).gid(uid).stderr(std::process::Stdio::null());
+    command.status().await.unwrap().success()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
+async fn a_cluster_reaches_its_own_endpoints_alone() {
+    let bench = Bench::new();
+    let engine = bench.engine().await;
+    let ids =
+        [row(&bench.tools.store, &bench.tools.ambient, "here").await.id, row(&bench.tools.store, &bench.tools.ambient, "here").await.id];
+    let mut locals = Vec::new();
+    for id in ids {
+        locals.push(bench.reconcile(&engine, id).await.0.local.unwrap());
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let elsewhere = listener.local_addr().unwrap().port();
+    let (uid, own, other) = (locals[0].uid.unwrap(), locals[0].address.to_string(), locals[1].address.to_string());
+    assert!(dials(uid, &own, plan::ports::API_SERVER).await);
+    assert!(dials(uid, &own, plan::ports::ETCD_CLIENT).await);
+    assert!(dials(0, "127.0.0.1", elsewhere).await);
+    for (host, port) in [("127.0.0.1", elsewhere), (&*other, plan::ports::API_SERVER), (&*other, plan::ports::ETCD_CLIENT)] {
+        assert!(!dials(uid, host, port).await, "{host}:{port} was reached");
+    }
+    assert!(!dials(965_530, &own, plan::ports::ETCD_CLIENT).await, "etcd was reached by another uid");
+    let run = bench.options.run_dir.clone().unwrap();
+    let looks = |uid: u32, path: PathBuf| async move {
+        tokio::process::Command::new("cat")
+            .arg(path)
+            .uid(uid)
+            .gid(uid)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .await
+            .unwrap()
+            .success()
+    };
+    let key = |id: ClusterId| run.join(id.to_string()).join("pki/apiserver.key");
+    assert!(looks(uid, key(ids[0])).await);
+    assert!(!looks(uid, key(ids[1])).await, "one cluster reads another's keys");
+    for id in ids {
+        engine.delete(&bench.find(id).await, &bring_up::Silent).await.unwrap();
+    }
+    for (id, local) in ids.into_iter().zip(&locals) {
+        bench.nothing_is_left(id, local).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
+async fn what_is_cut_off_anywhere_ends_as_it_was_asked() {
+    let bench = Bench::new();
+    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
+    for cut in [5, 40, 120, 400, 900, 1800, 3200] {
+        let engine = bench.engine().await;
+        let cluster = bench.find(id).await;
+        let _ = tokio::time::timeout(Duration::from_millis(cut), engine.reconcile(&cluster, &bring_up::Silent)).await;
+    }
+    let engine = bench.engine().await;
+    let (up, _) = bench.reconcile(&engine, id).await;
+    assert_eq!(pids(&up).len(), 4);
+    let ours = adopt::scan(&bench.options.installation).unwrap();
+    assert_eq!(ours.len(), 4, "processes beside those that are supervised: {:?}", ours.iter().map(|f| &f.component).collect::<Vec<_>>());
+    drop(engine);
+
+    // All programs gone, as after a restart of the host: the start alone brings them back.
+    for one in adopt::scan(&bench.options.installation).unwrap() {
+        one.process.stop(Duration::from_secs(1)).await.unwrap();
+    }
+    confine::mounts::unmount_below(bench.options.run_dir.as_deref().unwrap());
+    confine::nftables::remove(id).await.unwrap();
+    let engine = bench.engine().await;
+    let back = bench.until(id, |c| c.status.phase == Phase::Ready && pids(c).len() == 4 && pids(c) != pids(&up)).await;
+    assert!(confine::nftables::present(id).await.unwrap());
+    assert_eq!(back.local, up.local);
+    drop(engine);
+
+    for cut in [1, 30, 200, 700] {
+        let engine = bench.engine().await;
+        let cluster = bench.find(id).await;
+        let _ = tokio::time::timeout(Duration::from_millis(cut), engine.delete(&cluster, &bring_up::Silent)).await;
+    }
+    let engine = bench.engine().await;
+    engine.delete(&bench.find(id).await, &bring_up::Silent).await.unwrap();
+    bench.nothing_is_left(id, &back.local.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
+async fn what_no_row_knows_is_ended_and_its_data_stays() {
+    let bench = Bench::new();
+    let engine = bench.engine().await;
+    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
+    bench.reconcile(&engine, id).await;
+    drop(engine);
+    let mut tx = bench.tools.store.begin().await.unwrap();
+    store::clusters::remove(&mut tx, id).await.unwrap();
+    tx.commit().await.unwrap();
+    let engine = bench.engine().await;
+    while !adopt::scan(&bench.options.installation).unwrap().is_empty() || confine::nftables::present(id).await.unwrap() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(engine.inner.confinement.data_dir(id).join("etcd").exists());
 }

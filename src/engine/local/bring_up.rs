@@ -21,7 +21,7 @@ use super::plane::{Asked, Events, Plane, terminator_tls};
 use super::process::{Process, ProcessSpec, program_identity};
 use super::supervise::{Desired, Observed, Supervisor};
 use super::{Inner, adopt, capacity, locked, status, watch as upkeep};
-use crate::domain::cluster::{Cluster, ClusterStatus, LocalAllotment};
+use crate::domain::cluster::{Cluster, ClusterStatus, ComponentStatus, LocalAllotment};
 use crate::domain::{ClusterId, Timestamp};
 use crate::engine::plan::{self, COMPONENTS, Layout};
 use crate::engine::{EngineError, Progress};
@@ -54,7 +54,7 @@ impl Progress for Silent {
 
 /// See [`crate::engine::Engine::reconcile`].
 pub(super) async fn reconcile(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn Progress) -> Result<ClusterStatus, EngineError> {
-    let _reserved = Reserved::new(inner);
+    let _reserved = cluster.local.is_none().then(|| Reserved::new(inner));
     let (plane, applied) = raise(inner, cluster, progress).await?;
     plane.ready(applied, progress, inner, cluster).await?;
     let mut status = cluster.status.clone();
@@ -92,11 +92,12 @@ pub(super) async fn raise(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn 
     if !written.is_empty() {
         progress.step("CertificatesIssued", &format!("certificates were issued for {}", written.join(", "))).await;
     }
+    let _exposing = inner.exposing.read().await;
     let specs = inner.specs(cluster, &allotment, &place).await?;
     let plane = match inner.plane(cluster.id) {
         Some(plane) => {
             if !written.is_empty() {
-                inner.use_new_certificates(&plane, &pki, allotment.address.into()).await?;
+                inner.use_new_certificates(&plane, &pki, allotment.address.into())?;
             }
             plane
         }
@@ -192,7 +193,7 @@ impl Inner {
         Ok(store::kubeconfigs::revoked_credential_ids(&mut *sql, cluster, now).await?.into_iter().collect())
     }
 
-    async fn use_new_certificates(&self, plane: &Plane, pki: &ClusterPki, address: IpAddr) -> anyhow::Result<()> {
+    fn use_new_certificates(&self, plane: &Plane, pki: &ClusterPki, address: IpAddr) -> anyhow::Result<()> {
         let run_dir = self.confinement.cluster_run_dir(plane.id);
         plane.asked.renew(address, pki, &run_dir)?;
         if let Some(terminator) = &*locked(&plane.terminator) {
@@ -211,7 +212,7 @@ impl Inner {
         let written = self.materialise(cluster, &pki, allotment, &place).await?;
         if !written.is_empty() {
             tracing::info!(cluster = %cluster.id, certificates = written.join(", "), "certificates were renewed");
-            self.use_new_certificates(plane, &pki, allotment.address.into()).await?;
+            self.use_new_certificates(plane, &pki, allotment.address.into())?;
         }
         Ok(())
     }
@@ -229,7 +230,9 @@ impl Inner {
         for program in control_plane.programs {
             let file = self.tools.programs.program(version, program.name).await?;
             let file = std::fs::canonicalize(&file).with_context(|| format!("the program {} is not there", file.display()))?;
-            let identity = program_identity(&version.to_string(), program.name, &file)?;
+            // etcd has versions of its own: one that several Kubernetes versions share is not restarted between them.
+            let of = if program.name == "etcd" { String::new() } else { version.to_string() };
+            let identity = program_identity(&of, program.name, &file)?;
             let spec = ProcessSpec {
                 installation: self.options.installation.clone(),
                 cluster: cluster.id,
@@ -273,7 +276,7 @@ impl Inner {
         let journal = Arc::new(Events::of(&self.tools.store, &self.tools.ambient, cluster));
         let plane = Arc::new(Plane {
             id: cluster.id,
-            supervisor: Supervisor::start(self.tools.ambient.clone(), journal, adopted),
+            supervisor: Supervisor::start(self.tools.ambient.clone(), journal, &adopted, &cluster.status.components),
             version: ArcSwap::from_pointee(cluster.spec.kubernetes_version),
             asked,
             terminator: Mutex::new(Some(terminator)),
@@ -321,10 +324,8 @@ impl Inner {
 
     /// Hides programs of versions that no control plane runs.
     pub(super) fn hide_programs(&self) {
-        // Not while one is on its way up: its programs are exposed before it counts as running.
-        if self.starting.load(Ordering::SeqCst) > 1 {
-            return;
-        }
+        // Not while one is on its way up: its programs are exposed before it counts as running. Whoever ends next does it.
+        let Ok(_nobody) = self.exposing.try_write() else { return };
         let versions = locked(&self.planes).values().map(|p| **p.version.load()).collect();
         for error in self.confinement.hide_programs_but(&versions) {
             tracing::warn!(error = format!("{error:#}"), "programs of a version that is not used stay mounted");
@@ -336,7 +337,7 @@ impl Plane {
     /// Waits until all that was applied under that number runs and is well, and gives the platform's groups their roles meanwhile.
     async fn ready(&self, applied: u64, progress: &dyn Progress, inner: &Inner, cluster: &Cluster) -> Result<(), EngineError> {
         let mut observed = self.supervisor.observed();
-        let mut told = Told::default();
+        let mut told = Told::since(&cluster.status.components);
         let mut bound = false;
         // What is seen before it was taken up is of the former plan.
         observed.wait_for(|o| o.applied >= applied).await.map_err(|_| anyhow!("the supervision ended"))?;
@@ -346,7 +347,9 @@ impl Plane {
             told.tell(&now, progress).await;
             if !bound && now.component("kube-apiserver").is_some_and(|c| c.healthy) {
                 crate::engine::kubernetes::bootstrap(&inner.client(cluster).await?).await?;
-                progress.step("RolesBound", "the platform's groups have their roles").await;
+                if told.said.contains("ApiServerReady") {
+                    progress.step("RolesBound", "the platform's groups have their roles").await;
+                }
                 bound = true;
                 continue;
             }
@@ -372,20 +375,21 @@ impl Plane {
     }
 }
 
-/// Which steps were told.
+/// Which steps were told: what ran before is no step.
 #[derive(Default)]
 struct Told {
     said: BTreeSet<&'static str>,
-    restarts_before: BTreeMap<String, u32>,
-    first: bool,
+    pids_before: BTreeMap<String, i32>,
+    restarts_before: Option<BTreeMap<String, u32>>,
 }
 
 impl Told {
+    fn since(before: &[ComponentStatus]) -> Self {
+        Self { pids_before: before.iter().filter_map(|c| Some((c.name.clone(), c.pid?))).collect(), ..Self::default() }
+    }
+
     async fn tell(&mut self, now: &Observed, progress: &dyn Progress) {
-        if !self.first && !now.components.is_empty() {
-            self.first = true;
-            self.restarts_before = now.components.iter().map(|c| (c.name.clone(), c.restarts)).collect();
-        }
+        self.restarts_before.get_or_insert_with(|| now.components.iter().map(|c| (c.name.clone(), c.restarts)).collect());
         for (name, started, ready) in [
             ("etcd", "EtcdStarted", None),
             ("kube-apiserver", "ApiServerStarted", Some("ApiServerReady")),
@@ -393,9 +397,8 @@ impl Told {
             ("kube-scheduler", "SchedulerStarted", None),
         ] {
             let Some(component) = now.component(name) else { continue };
-            if let Some(pid) = component.pid
-                && self.said.insert(started)
-            {
+            let Some(pid) = component.pid.filter(|pid| self.pids_before.get(name) != Some(pid)) else { continue };
+            if self.said.insert(started) {
                 progress.step(started, &format!("{name} runs (pid {pid})")).await;
             }
             if let Some(ready) = ready.filter(|_| component.healthy)
@@ -406,8 +409,9 @@ impl Told {
         }
     }
 
-    fn fell_since(&self, component: &crate::domain::cluster::ComponentStatus) -> u32 {
-        component.restarts.saturating_sub(self.restarts_before.get(&component.name).copied().unwrap_or(0))
+    fn fell_since(&self, component: &ComponentStatus) -> u32 {
+        let before = self.restarts_before.as_ref().and_then(|r| r.get(&component.name));
+        component.restarts.saturating_sub(before.copied().unwrap_or(0))
     }
 }
 

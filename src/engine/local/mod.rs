@@ -142,6 +142,8 @@ struct Inner {
     locks: Mutex<HashMap<ClusterId, Arc<tokio::sync::Mutex<()>>>>,
     /// New control planes whose memory is not taken yet.
     starting: AtomicU32,
+    /// Read-held from where programs are exposed until their plane counts as running, so that none is hidden in between.
+    exposing: tokio::sync::RwLock<()>,
 }
 
 /// A lock that a panicking holder leaves usable: what it guards is whole between statements.
@@ -182,6 +184,7 @@ impl LocalEngine {
             orphans: Mutex::default(),
             locks: Mutex::default(),
             starting: AtomicU32::new(0),
+            exposing: tokio::sync::RwLock::default(),
         });
         let resuming = resume::all(&inner).await?;
         Ok(Arc::new(Self { inner, _resuming: resuming }))

@@ -186,7 +186,8 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What a program file is, so that another file of the same name restarts what runs from it: its version and name, its size and its time of change.
+/// What a program file is, so that another file of the same name restarts what runs from it: the version
+/// it is of (empty where only the file counts), its name, size and time of change.
 pub fn program_identity(version: &str, name: &str, file: &Path) -> anyhow::Result<String> {
     let meta = std::fs::metadata(file).with_context(|| format!("cannot read the program {}", file.display()))?;
     Ok(format!("{version}/{name}/{}/{}", meta.len(), meta.mtime()))

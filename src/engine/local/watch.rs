@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::plane::{Events, Plane};
-use super::supervise::Journal;
+use super::supervise::{Journal, Observed};
 use super::{Inner, locked, logs, materialise, status};
 use crate::domain::cluster::Cluster;
 use crate::domain::event::Severity;
@@ -19,12 +19,14 @@ use crate::engine::plan::COMPONENTS;
 use crate::pki::cluster::files;
 use crate::store;
 
-/// How often logs and certificates are looked at.
+/// How often logs are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How often certificates are, at most and at least; in between a twentieth of their life.
+const CERTIFICATES_EVERY: (Duration, Duration) = (LOOK_EVERY, Duration::from_secs(600));
 /// How often the status is compared with the row when nothing changes.
 const COMPARE_EVERY: Duration = Duration::from_secs(60);
 /// Changes that follow each other so closely are written once.
-const SETTLE: Duration = Duration::from_millis(200);
+const SETTLE: Duration = Duration::from_millis(500);
 /// A daemon that has just taken a control plane up says nothing against it for so long.
 const BENEFIT_OF_THE_DOUBT: Duration = Duration::from_secs(15);
 /// How often etcd is looked after.
@@ -65,17 +67,9 @@ fn alive(watching: &Watching) -> Option<(Arc<Inner>, Arc<Plane>)> {
 }
 
 /// Writes the status when what is observed changes.
-async fn report(watching: Watching, mut observed: tokio::sync::watch::Receiver<super::supervise::Observed>, journal: Arc<Events>) {
-    let begun = Instant::now();
-    while begun.elapsed() < BENEFIT_OF_THE_DOUBT {
-        let ready = tokio::time::timeout(
-            BENEFIT_OF_THE_DOUBT.saturating_sub(begun.elapsed()),
-            observed.wait_for(super::supervise::Observed::ready),
-        );
-        match ready.await {
-            Ok(Ok(_)) | Err(_) => break,
-            Ok(Err(_)) => return,
-        }
+async fn report(watching: Watching, mut observed: tokio::sync::watch::Receiver<Observed>, journal: Arc<Events>) {
+    if let Ok(Err(_)) = tokio::time::timeout(BENEFIT_OF_THE_DOUBT, observed.wait_for(Observed::ready)).await {
+        return;
     }
     loop {
         observed.borrow_and_update();
@@ -127,8 +121,9 @@ async fn write(inner: &Inner, plane: &Plane, journal: &Events) -> anyhow::Result
 async fn keep(watching: Watching) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut certificates_at = Instant::now();
     loop {
-        ticks.tick().await;
+        let now = ticks.tick().await;
         let Some((inner, plane)) = alive(&watching) else { return };
         let folder = inner.confinement.log_dir(plane.id);
         for name in COMPONENTS {
@@ -136,6 +131,10 @@ async fn keep(watching: Watching) {
                 tracing::warn!(cluster = %plane.id, component = name, %error, "a log cannot be cut");
             }
         }
+        if now < certificates_at {
+            continue;
+        }
+        certificates_at = now + (inner.options.leaf_ttl / 20).clamp(CERTIFICATES_EVERY.0, CERTIFICATES_EVERY.1);
         let run_dir = inner.confinement.cluster_run_dir(plane.id);
         if materialise::renewal_is_due(&run_dir, &CERTIFICATES, inner.tools.ambient.now())
             && let Err(error) = renew(&inner, &plane).await

@@ -111,11 +111,17 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Begins to supervise; `adopted` are programs that run already.
-    pub fn start(ambient: Ambient, journal: Arc<dyn Journal>, adopted: BTreeMap<&'static str, Process>) -> Self {
+    /// Begins to supervise; `adopted` are programs that run already, `before` says how often they were restarted.
+    pub fn start(
+        ambient: Ambient,
+        journal: Arc<dyn Journal>,
+        adopted: &BTreeMap<&'static str, Process>,
+        before: &[ComponentStatus],
+    ) -> Self {
+        let restarts = |name: &str| before.iter().find(|c| c.name == name).map_or(0, |c| c.restarts);
         let (commands, inbox) = mpsc::channel(8);
         let (publish, observed) = watch::channel(Observed::default());
-        let slots = COMPONENTS.map(|name| Slot::new(name, adopted.get(name).cloned()));
+        let slots = COMPONENTS.map(|name| Slot::new(name, adopted.get(name).cloned(), restarts(name)));
         let task = Task { ambient, journal, slots, desired: None, applied: 0, probing: FuturesUnordered::new(), publish };
         tokio::spawn(task.run(inbox));
         Self { commands, observed, applied: 0.into() }

@@ -27,14 +27,14 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(name: &'static str, process: Option<Process>) -> Self {
+    pub(super) fn new(name: &'static str, process: Option<Process>, restarts: u32) -> Self {
         let now = Instant::now();
         Self {
             name,
             message: if process.is_some() { "it runs and has not answered yet".into() } else { "it was not started yet".into() },
             process,
             healthy: false,
-            restarts: 0,
+            restarts,
             started_at: now,
             not_before: None,
             fell: false,

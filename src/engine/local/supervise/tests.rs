@@ -36,9 +36,9 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(adopted: BTreeMap<&'static str, Process>) -> Self {
+    fn new(adopted: &BTreeMap<&'static str, Process>) -> Self {
         let told = Arc::new(Told::default());
-        let supervisor = Supervisor::start(Ambient::system(), told.clone(), adopted);
+        let supervisor = Supervisor::start(Ambient::system(), told.clone(), adopted, &[]);
         Self { folder: tempfile::tempdir().unwrap(), told, unwell: Arc::default(), supervisor }
     }
 
@@ -74,7 +74,7 @@ fn pids(observed: &Observed) -> Vec<i32> {
 
 #[tokio::test]
 async fn starts_in_order_and_stops_in_order() {
-    let bench = Bench::new(BTreeMap::new());
+    let bench = Bench::new(&BTreeMap::new());
     bench.unwell.0.lock().unwrap().insert("etcd");
     bench.supervisor.apply(bench.desired("a")).await.unwrap();
     let seen = bench.until(|o| o.component("etcd").is_some_and(|c| c.message.contains("these checks fail"))).await;
@@ -94,7 +94,7 @@ async fn starts_in_order_and_stops_in_order() {
 
 #[tokio::test]
 async fn what_is_killed_comes_back_and_the_others_stay() {
-    let bench = Bench::new(BTreeMap::new());
+    let bench = Bench::new(&BTreeMap::new());
     bench.supervisor.apply(bench.desired("a")).await.unwrap();
     let before = pids(&bench.until(Observed::ready).await);
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(before[1]), nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -112,7 +112,7 @@ async fn what_is_killed_comes_back_and_the_others_stay() {
 
 #[tokio::test]
 async fn only_what_differs_is_started_anew() {
-    let bench = Bench::new(BTreeMap::new());
+    let bench = Bench::new(&BTreeMap::new());
     bench.supervisor.apply(bench.desired("a")).await.unwrap();
     let before = pids(&bench.until(Observed::ready).await);
     let mut changed = bench.desired("a");
@@ -129,7 +129,7 @@ async fn only_what_differs_is_started_anew() {
 
 #[tokio::test]
 async fn adopted_programs_keep_their_pids() {
-    let first = Bench::new(BTreeMap::new());
+    let first = Bench::new(&BTreeMap::new());
     let desired = first.desired("a");
     first.supervisor.apply(desired.clone()).await.unwrap();
     let before = first.until(Observed::ready).await;
@@ -144,7 +144,7 @@ async fn adopted_programs_keep_their_pids() {
             (name, Process::open(pid, desired.specs[name].plan()).unwrap())
         })
         .collect();
-    let second = Bench { folder, unwell, ..Bench::new(adopted) };
+    let second = Bench { folder, unwell, ..Bench::new(&adopted) };
     second.supervisor.apply(desired).await.unwrap();
     assert_eq!(pids(&second.until(Observed::ready).await), pids(&before));
     second.supervisor.stop().await.unwrap();
@@ -153,7 +153,7 @@ async fn adopted_programs_keep_their_pids() {
 
 #[tokio::test]
 async fn a_program_that_cannot_start_is_told_and_tried_again() {
-    let bench = Bench::new(BTreeMap::new());
+    let bench = Bench::new(&BTreeMap::new());
     let mut desired = bench.desired("a");
     let mut broken = (*desired.specs["etcd"]).clone();
     broken.program = bench.folder.path().join("etcd");

@@ -1,0 +1,84 @@
+//! What keeps a control plane going, over the real programs: space in etcd, certificates, and the development mode.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
+
+use super::*;
+
+fn config_map(name: &str, bytes: usize) -> ConfigMap {
+    ConfigMap {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        data: Some(std::iter::once(("fill".to_owned(), "x".repeat(bytes))).collect()),
+        ..ConfigMap::default()
+    }
+}
+
+/// Takes some minutes: etcd is looked after once a minute.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
+async fn an_etcd_that_was_full_takes_writes_again() {
+    let mut bench = Bench::new();
+    bench.options.limits.etcd_quota_bytes = 24 << 20;
+    let engine = bench.engine().await;
+    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
+    let (cluster, _) = bench.reconcile(&engine, id).await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(engine.inner.client(&cluster).await.unwrap());
+    let mut nth = 0;
+    let refused = loop {
+        match maps.create(&PostParams::default(), &config_map(&format!("fill-{nth}"), 900_000)).await {
+            Ok(_) => nth += 1,
+            Err(error) => break error.to_string(),
+        }
+        assert!(nth < 100, "the quota does not hold");
+    };
+    assert!(refused.contains("space exceeded"), "{refused}");
+    let full = |c: &Cluster| c.status.condition("EtcdSpace").is_some_and(|c| !c.status);
+    bench.until(id, full).await;
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    bench.until(id, |c| !full(c)).await;
+    maps.create(&PostParams::default(), &config_map("after", 10)).await.unwrap();
+    engine.delete(&bench.find(id).await, &bring_up::Silent).await.unwrap();
+}
+
+/// Takes four minutes: that is how long the certificates live that must have been renewed.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
+async fn certificates_are_renewed_under_running_programs() {
+    let mut bench = Bench::new();
+    bench.options.leaf_ttl = Duration::from_secs(200);
+    let engine = bench.engine().await;
+    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
+    let (before, _) = bench.reconcile(&engine, id).await;
+    // The first certificates end, and the programs must have taken up their successors by themselves.
+    tokio::time::sleep(Duration::from_secs(240)).await;
+    let after = bench.find(id).await;
+    assert_eq!((pids(&after), after.status.phase), (pids(&before), Phase::Ready));
+    let fresh = crate::engine::health::TIMEOUT;
+    for name in COMPONENTS {
+        let asked = engine.inner.plane(id).unwrap().asked.clone();
+        tokio::time::timeout(fresh * 2, supervise::Probes::probe(&*asked, name)).await.unwrap().unwrap();
+    }
+    let ledger = store::certificates::list(&mut *bench.tools.store.read().await.unwrap(), Some(id)).await.unwrap();
+    assert!(ledger.iter().filter(|r| r.purpose == "kube-apiserver").count() >= 2);
+    engine.delete(&after, &bring_up::Silent).await.unwrap();
+}
+
+/// Must not be run as root.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs another user than root and KUBEBYON_TEST_PROGRAMS"]
+async fn development_mode_says_what_is_not_confined() {
+    assert!(!nix::unistd::geteuid().is_root(), "run this as another user than root");
+    let bench = Bench::new();
+    let engine = bench.engine().await;
+    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
+    let (cluster, _) = bench.reconcile(&engine, id).await;
+    let confined = cluster.status.condition("Confined").unwrap();
+    assert!(!confined.status && confined.message.contains("nftables") && confined.message.contains("cgroup"), "{confined:?}");
+    assert_eq!(cluster.local.as_ref().unwrap().uid, None);
+    drop(engine);
+    let engine = bench.engine().await;
+    assert_eq!(pids(&bench.reconcile(&engine, id).await.0), pids(&cluster));
+    engine.delete(&cluster, &bring_up::Silent).await.unwrap();
+    assert!(adopt::scan(&bench.options.installation).unwrap().is_empty());
+    assert!(!bench.options.data_dir.join("clusters").join(id.to_string()).exists());
+}

@@ -93,9 +93,9 @@ pub fn note(text: &str) {
 pub fn span(duration: std::time::Duration) -> String {
     match duration.as_secs() {
         s @ 0..120 => format!("{s}s"),
-        s @ 120..7_200 => format!("{}m", s / 60),
-        s @ 7_200..172_800 => format!("{}h", s / 3_600),
-        s => format!("{}d", s / 86_400),
+        s @ 120..7_170 => format!("{}m", (s + 30) / 60),
+        s @ 7_170..171_000 => format!("{}h", (s + 1_800) / 3_600),
+        s => format!("{}d", (s + 43_200) / 86_400),
     }
 }
 
@@ -127,6 +127,9 @@ mod tests {
     fn durations_are_read_and_shown() {
         assert_eq!(parse_duration("8h").unwrap().as_secs(), 28_800);
         assert_eq!(span(parse_duration("7d").unwrap()), "7d");
+        for (seconds, shown) in [(0, "0s"), (119, "119s"), (125, "2m"), (28_799, "8h"), (7_199, "2h"), (172_799, "2d")] {
+            assert_eq!(span(std::time::Duration::from_secs(seconds)), shown);
+        }
         for bad in ["", "8", "h", "8 h", "-1h", "1w", "99999999999999999999d", "999999999999999999d"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
         }

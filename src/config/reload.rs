@@ -5,16 +5,7 @@ use serde_json::Value as Json;
 use super::{Config, keys};
 
 /// Keys that take effect on a reload.
-pub const RELOADABLE: [&str; 8] = [
-    "log.level",
-    "tls.cert",
-    "tls.key",
-    "public_access_mode",
-    "control_plane_host",
-    "kubernetes_version",
-    "retention.events",
-    "retention.jobs",
-];
+pub const RELOADABLE: [&str; 4] = ["log.level", "public_access_mode", "control_plane_host", "kubernetes_version"];
 
 /// What differs between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,11 +41,9 @@ impl Config {
     pub fn with_reloadable(&self, new: &Self) -> Self {
         Self {
             log: super::Log { level: new.log.level.clone(), format: self.log.format },
-            tls: new.tls.clone(),
             public_access_mode: new.public_access_mode,
             control_plane_host: new.control_plane_host.clone(),
             kubernetes_version: new.kubernetes_version,
-            retention: new.retention.clone(),
             ..self.clone()
         }
     }

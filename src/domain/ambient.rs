@@ -103,6 +103,7 @@ pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&self, bytes: &mut [u8]) {
+        #[allow(clippy::disallowed_methods, reason = "this is the one place that asks the machine")]
         getrandom::fill(bytes).expect("getrandom(2) fails only on kernels older than Rust supports");
     }
 }

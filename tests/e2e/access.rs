@@ -121,7 +121,7 @@ fn a_service_accounts_kubeconfig_works_until_it_is_revoked() {
     platform.ok(&["kubeconfig", "revoke", "demo", record["id"].as_str().unwrap()]);
     kubectl_fails(&token, &["get", "configmaps"]);
     let said = platform.fails(1, &["kubeconfig", "demo", "--service-account", "default/x", "--ttl", "1m"]);
-    assert!(said.contains("10"), "the shortest life of a token is said: {said}");
+    assert!(said.contains("600"), "the shortest life of a token is said: {said}");
 }
 
 #[test]

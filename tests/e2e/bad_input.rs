@@ -16,7 +16,7 @@ fn names_versions_and_ranges_are_checked_before_anything_is_made() {
         (vec!["cluster", "create", "demo", "--control-plane-host", "no host"], "host"),
         (vec!["cluster", "create", "demo", "--engine", "vcluster"], "local"),
         (vec!["cluster", "create", "demo", "-l", "_bad=1"], "label"),
-        (vec!["cluster", "create", "demo", "--project", "absent"], "absent"),
+        (vec!["cluster", "create", "demo", "--project", "absent"], "no such project"),
         (vec!["cluster", "get", "absent"], "absent"),
         (vec!["cluster", "list", "-l", "a b"], "a b"),
         (vec!["project", "create", "default"], "exists"),
@@ -40,7 +40,7 @@ fn a_name_that_is_taken_is_refused_and_a_dry_run_makes_nothing() {
     assert!(platform.json(&["cluster", "list"])["items"].as_array().unwrap().is_empty());
     platform.create("demo", &[]);
     let said = platform.fails(1, &["cluster", "create", "demo"]);
-    assert!(said.contains("demo") && said.contains("exists"), "{said}");
+    assert!(said.contains("demo") && said.contains("already"), "{said}");
     let plan = platform.json(&["cluster", "delete", "demo", "--dry-run"]);
     assert!(plan.to_string().contains("demo"), "{plan}");
     assert_eq!(platform.json(&["cluster", "get", "demo"])["status"]["phase"], "ready");
@@ -77,7 +77,7 @@ fn a_second_daemon_and_a_taken_port_are_refused() {
     std::fs::write(&other.config, text).unwrap();
     let (code, said) = other.refuse();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains(&platform.port.to_string()) && said.contains("in use"), "{said}");
+    assert!(said.contains(&platform.port.to_string()) && said.contains("taken"), "{said}");
     platform.ok(&["cluster", "list"]);
     platform.stop();
 }

@@ -101,30 +101,31 @@ fn an_etcd_filled_to_its_quota_recovers_once_there_is_room() {
     let filler = platform.dir.path().join("filler");
     std::fs::write(&filler, "x".repeat(900_000)).unwrap();
     let from = format!("--from-file=filler={}", filler.display());
-    let mut made = 0;
-    let said = loop {
-        let output = kubectl_with(&admin, &["create", "configmap", &format!("filler-{made}"), &from]);
-        if !output.status.success() {
-            break String::from_utf8_lossy(&output.stderr).into_owned();
-        }
-        made += 1;
-        assert!(made < 60, "the quota is not held");
-    };
-    assert!(said.contains("space exceeded"), "{said}");
-    eventually("the condition says it", || {
+    let space = || {
         let cluster = platform.json(&["cluster", "get", "demo"]);
-        let condition = cluster["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == "EtcdSpace")?.clone();
-        (condition["status"] == false).then_some(())
+        cluster["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == "EtcdSpace").map(|c| c["status"] == true)
+    };
+    // What is deleted and overwritten is reclaimed by the platform without a word, so that it takes real data to fill the quota.
+    let mut made = 0;
+    let mut refusals = 0;
+    eventually("the quota is held, and the condition says it", || {
+        let output = kubectl_with(&admin, &["create", "configmap", &format!("filler-{made}"), &from]);
+        if output.status.success() {
+            made += 1;
+            assert!(made < 60, "the quota is not held");
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(said.contains("space exceeded"), "{said}");
+            refusals += 1;
+        }
+        (refusals > 0 && space() == Some(false)).then_some(())
     });
     for i in 0..made {
         kubectl_ok(&admin, &["delete", "configmap", &format!("filler-{i}")]);
     }
     eventually("writing works again, by itself", || kubectl_with(&admin, &["create", "configmap", "after"]).status.success().then_some(()));
-    eventually("the condition is well again", || {
-        let cluster = platform.json(&["cluster", "get", "demo"]);
-        let condition = cluster["status"]["conditions"].as_array()?.iter().find(|c| c["type"] == "EtcdSpace")?.clone();
-        (condition["status"] == true && cluster["status"]["phase"] == "ready").then_some(())
-    });
+    eventually("the condition is well again", || (space() == Some(true)).then_some(()));
+    assert_eq!(platform.json(&["cluster", "get", "demo"])["status"]["phase"], "ready");
 }
 
 #[test]
@@ -145,7 +146,7 @@ fn a_dead_job_is_shown_with_its_error_and_can_be_retried() {
         let jobs = platform.json(&["job", "list"]);
         jobs["items"].as_array()?.iter().find(|j| j["kind"] == "reconcile-cluster" && j["last_error"].is_string()).cloned()
     });
-    assert!(job["last_error"].as_str().unwrap().contains("stone"), "{job}");
+    assert!(job["last_error"].as_str().unwrap().contains("cannot remove"), "{job}");
     crate::harness::run("chattr", &["-i", stone.to_str().unwrap()]);
     crate::harness::run("umount", &[stone.to_str().unwrap()]);
     let deadline = Instant::now() + PATIENCE;

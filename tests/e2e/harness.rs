@@ -56,8 +56,17 @@ pub struct Platform {
     pub environment: Vec<(String, String)>,
 }
 
-/// Ports of platforms of this test run begin here, 20 for each.
-static NEXT_NODE_PORTS: AtomicU16 = AtomicU16::new(30_000);
+/// The first of 20 ports that nobody listens on, and that no other platform of this run has.
+fn free_node_ports() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(30_000);
+    loop {
+        let first = NEXT.fetch_add(20, Ordering::SeqCst);
+        assert!(first <= 32_740, "no 20 free ports are left between 30000 and 32767");
+        if (first..first + 20).all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return first;
+        }
+    }
+}
 
 fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
@@ -80,7 +89,7 @@ impl Platform {
     pub fn prepare(extra: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("kubebyon-e2e-").tempdir().unwrap();
         let port = free_port();
-        let first = NEXT_NODE_PORTS.fetch_add(20, Ordering::SeqCst);
+        let first = free_node_ports();
         let config = dir.path().join("kubebyon.yaml");
         let text = format!(
             "data_dir: {data}\nlisten: 127.0.0.1:{port}\nadvertise_address: 127.0.0.1:{port}\nnodeport_range: {first}-{last}\nassets:\n  dir: {assets}\n{extra}",

@@ -50,7 +50,7 @@ async fn settings(store: &Store) -> anyhow::Result<BTreeMap<String, String>> {
 
 /// The addresses that follow from configuration and settings; the configuration wins.
 fn resolve(config: &Config, settings: &BTreeMap<String, String>) -> Addressing {
-    let own = default_route_address().to_string();
+    let own = own_address(config.listen.0.ip()).to_string();
     let advertised = config.advertise_address.as_ref().map_or_else(
         || (config.platform_host.clone().unwrap_or_else(|| own.clone()), config.listen.0.port()),
         |address| (address.host.clone(), address.port),
@@ -84,6 +84,11 @@ fn host_of(url: &str) -> Option<String> {
     Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host).to_owned())
 }
 
+/// The address at which this machine is reached when nothing else is said: the one that is listened on, else that of the default route.
+fn own_address(listen: IpAddr) -> IpAddr {
+    if listen.is_unspecified() { default_route_address() } else { listen }
+}
+
 /// The address of the default route: what the kernel would send from. No packet is sent.
 fn default_route_address() -> IpAddr {
     // TEST-NET-1 (RFC 5737) stands for "anywhere".
@@ -103,5 +108,12 @@ mod tests {
             assert_eq!(host_of(url).as_deref(), Some(host));
         }
         assert_eq!(host_of("http://a"), None);
+    }
+
+    #[test]
+    fn an_address_that_is_listened_on_is_the_one_to_name() {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert_eq!(own_address(loopback), loopback);
+        assert!(!own_address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)).is_unspecified());
     }
 }

@@ -1,6 +1,6 @@
 //! Tells the front door where names and ports lead, from the clusters that the store has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::addressing::CurrentAddressing;
 use crate::domain::access::Addressing;
+use crate::domain::event::{NewEvent, Severity};
 use crate::domain::work::REVOKE;
-use crate::domain::{Cluster, JobId};
+use crate::domain::{Ambient, Cluster, ClusterId, JobId};
 use crate::engine::plan::ports;
-use crate::proxy::{Backend, FrontDoor, HostName, NodePorts, Route};
+use crate::proxy::{Backend, FrontDoor, HostName, NodePorts, PortError, Route};
 use crate::store::{self, Change, Store};
 
 /// The front door and what feeds it.
@@ -23,31 +24,62 @@ pub struct Front {
     pub node_ports: Arc<NodePorts>,
     /// The clusters.
     pub store: Store,
+    /// The clock of events.
+    pub ambient: Ambient,
     /// The platform's names.
     pub addressing: CurrentAddressing,
 }
 
 impl Front {
-    /// Reads every cluster and sets names and ports.
-    pub async fn refresh(&self, troubled: &mut BTreeSet<u16>) -> anyhow::Result<()> {
+    /// Reads every cluster and sets names and ports. `troubled` are the ports that could not be opened the last time.
+    pub async fn refresh(&self, troubled: &mut BTreeMap<u16, ClusterId>) -> anyhow::Result<()> {
         let clusters = {
             let mut sql = self.store.read().await?;
             store::clusters::all(&mut *sql).await?
         };
         self.door.hosts().replace(&routes(&self.addressing.get(), &clusters));
         let errors = self.node_ports.set(&node_ports(&clusters)).await;
-        let now: BTreeSet<u16> = errors.iter().map(|error| error.port).collect();
-        for error in errors.iter().filter(|error| !troubled.contains(&error.port)) {
-            tracing::error!(%error, "a cluster's port cannot be opened");
+        let now: BTreeMap<u16, ClusterId> = errors.iter().map(|error| (error.port, error.cluster)).collect();
+        for PortError { port, cluster, error } in errors {
+            if !troubled.contains_key(&port) {
+                tracing::error!(%cluster, %error, "a cluster's port cannot be opened");
+                self.tell_of_port(cluster, Some(&error.to_string())).await?;
+            }
+        }
+        for (_, cluster) in troubled.iter().filter(|(port, _)| !now.contains_key(port)) {
+            self.tell_of_port(*cluster, None).await?;
         }
         *troubled = now;
         Ok(())
     }
 
+    /// Says in a cluster's conditions and events that its port is closed and why, or that it is open again.
+    async fn tell_of_port(&self, id: ClusterId, error: Option<&str>) -> anyhow::Result<()> {
+        let now = self.ambient.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut cluster) = store::clusters::find(tx.sql(), id).await? else { return Ok(()) };
+        let (severity, reason, message) = match error {
+            Some(error) => (Severity::Warning, "PortUnavailable", error),
+            None => (Severity::Normal, "PortOpened", "its port is open"),
+        };
+        cluster.status.set_condition(now, "PortOpen", error.is_none(), reason, message);
+        store::clusters::set_status(&mut tx, id, &cluster.status).await?;
+        let event = NewEvent {
+            project_id: Some(cluster.project_id),
+            cluster: Some((id, cluster.name)),
+            severity,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+            actor: None,
+        };
+        store::events::append(&mut tx, now, event).await?;
+        Ok(tx.commit().await?)
+    }
+
     /// Follows the store until `shutdown`.
     pub async fn follow(&self, shutdown: CancellationToken) {
         let mut changes = self.store.changes();
-        let mut troubled = BTreeSet::new();
+        let mut troubled = BTreeMap::new();
         let mut stale = true;
         loop {
             if stale && let Err(error) = self.refresh(&mut troubled).await {

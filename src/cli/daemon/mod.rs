@@ -16,6 +16,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
 
 use crate::api::state::{Options, Ports};
 use crate::api::{self, ApiState};
@@ -51,9 +53,16 @@ pub fn run(load: &LoadOptions) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The configuration that is in force: what was read at the start, with what a reload changed.
+type InForce = Arc<ArcSwap<Loaded>>;
+
 /// What the parts share.
 struct Parts {
+    /// The configuration of the start.
     loaded: Arc<Loaded>,
+    in_force: InForce,
+    /// Told after each reload.
+    reloaded: Arc<Notify>,
     ambient: Ambient,
     store: Store,
     keys: keys::Keys,
@@ -70,7 +79,8 @@ async fn live(loaded: Loaded, load: LoadOptions, telemetry: Telemetry) -> anyhow
     let tasks = lifecycle.tasks();
     let shared_port = if config.has_role(Role::Api) { Some(proxy::bind(config.listen.0)?) } else { None };
     let parts = Parts::assemble(loaded).await?;
-    let mut reload = Reload { load, telemetry, current: Arc::clone(&parts.loaded), identity: None };
+    let mut reload =
+        Reload { load, telemetry, in_force: Arc::clone(&parts.in_force), reloaded: Arc::clone(&parts.reloaded), identity: None };
     if let Some(listener) = shared_port {
         let listen = listener.address();
         reload.identity = Some(parts.serve_api(&tasks, listener).await?);
@@ -111,6 +121,8 @@ impl Parts {
         options.limits.etcd_quota_bytes = limits.etcd_quota_bytes.bytes();
         options.limits.max_requests_inflight = limits.max_requests_inflight;
         options.limits.max_mutating_requests_inflight = limits.max_mutating_requests_inflight;
+        options.limits.audit_max_size_mb = u32::try_from(limits.audit_log_file_bytes.bytes() >> 20).unwrap_or(u32::MAX);
+        options.limits.audit_max_files = u32::from(limits.audit_log_files);
         options.memory_limit = limits.cluster_memory_bytes.bytes();
         options.memory_estimate = limits.cluster_memory_estimate_bytes.bytes();
         let current = addressing.clone();
@@ -122,7 +134,9 @@ impl Parts {
             addressing: Arc::new(move || current.get()),
         };
         let engine = LocalEngine::start(options, tools).await?;
-        Ok(Self { loaded: Arc::new(loaded), ambient, store, keys, host, addressing, assets, engine })
+        let loaded = Arc::new(loaded);
+        let in_force = Arc::new(ArcSwap::new(Arc::clone(&loaded)));
+        Ok(Self { loaded, in_force, reloaded: Arc::default(), ambient, store, keys, host, addressing, assets, engine })
     }
 
     /// The front door, the API behind it and on the Unix socket, and the redirect of plain HTTP.
@@ -171,9 +185,10 @@ impl Parts {
             door: Arc::clone(&door),
             node_ports: Arc::clone(&node_ports),
             store: self.store.clone(),
+            ambient: self.ambient.clone(),
             addressing: self.addressing.clone(),
         };
-        front.refresh(&mut std::collections::BTreeSet::new()).await?;
+        front.refresh(&mut std::collections::BTreeMap::new()).await?;
         tasks.spawn("names of the front door", {
             let soft = tasks.soft().clone();
             async move {
@@ -212,13 +227,12 @@ impl Parts {
     }
 
     fn api_ports(&self) -> Ports {
-        let default = self.loaded.config.kubernetes_version.unwrap_or_else(crate::assets::catalogue::default_version);
         Ports {
             logs: Arc::new(ports::LocalLogs(Arc::clone(&self.engine))),
-            catalogue: Arc::new(ports::Versions { assets: Arc::clone(&self.assets), default }),
+            catalogue: Arc::new(ports::Versions { assets: Arc::clone(&self.assets), in_force: Arc::clone(&self.in_force) }),
             capacity: Arc::new(ports::LocalCapacity(Arc::clone(&self.engine))),
             addresses: Arc::new(self.addressing.clone()),
-            fixed: Arc::new(ports::Fixed(Arc::clone(&self.loaded))),
+            fixed: Arc::new(ports::Fixed(Arc::clone(&self.in_force))),
             credentials: Arc::new(ports::PkiCredentials(Arc::clone(&self.keys.platform))),
         }
     }
@@ -269,9 +283,10 @@ impl Parts {
         Ok(())
     }
 
-    /// Follows settings: addresses, and with them the platform's certificate.
+    /// Follows settings and reloads: addresses, and with them the platform's certificate.
     fn follow_settings(&self, tasks: &Tasks, identity: Option<Arc<PlatformIdentity>>) {
-        let (store, ambient, loaded) = (self.store.clone(), self.ambient.clone(), Arc::clone(&self.loaded));
+        let (store, ambient, in_force) = (self.store.clone(), self.ambient.clone(), Arc::clone(&self.in_force));
+        let reloaded = Arc::clone(&self.reloaded);
         let (addressing, soft) = (self.addressing.clone(), tasks.soft().clone());
         let mut changes = self.store.changes();
         tasks.spawn("settings", async move {
@@ -279,6 +294,7 @@ impl Parts {
             loop {
                 let change = tokio::select! {
                     () = soft.cancelled() => return Ok(()),
+                    () = reloaded.notified() => Ok(Change::Settings),
                     change = changes.recv() => change,
                 };
                 match change {
@@ -286,7 +302,7 @@ impl Parts {
                     Ok(_) => continue,
                     Err(RecvError::Closed) => return Ok(()),
                 }
-                if addressing.refresh(&loaded.config, &store).await?
+                if addressing.refresh(&in_force.load().config, &store).await?
                     && let Some(identity) = &identity
                 {
                     identity.renew(&store, &ambient, &addressing).await?;
@@ -300,18 +316,22 @@ impl Parts {
 struct Reload {
     load: LoadOptions,
     telemetry: Telemetry,
-    current: Arc<Loaded>,
+    in_force: InForce,
+    reloaded: Arc<Notify>,
     identity: Option<Arc<PlatformIdentity>>,
 }
 
 impl Reload {
     fn again(&mut self) -> anyhow::Result<String> {
         let next = Config::load(&self.load).context("the configuration is wrong now, so what was in force stays")?;
-        let diff = self.current.config.reload_diff(&next.config);
+        let current = self.in_force.load();
+        let diff = current.config.reload_diff(&next.config);
         self.telemetry.set_level(&next.config.log.level)?;
         if let Some(identity) = &self.identity {
             identity.tls.reload()?;
         }
+        self.in_force.store(Arc::new(Loaded { config: current.config.with_reloadable(&next.config), ..next }));
+        self.reloaded.notify_one();
         let mut said =
             if diff.applied.is_empty() { "reloaded".to_owned() } else { format!("reloaded; applied: {}", diff.applied.join(", ")) };
         if !diff.needs_restart.is_empty() {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use zeroize::Zeroizing;
 
+use super::InForce;
 use crate::api::state::{
     ByteStream, Capacity, Catalogue, CatalogueEntry, Credentials, FixedSetting, KubeconfigParts, LogRequest, LogSource, Proof,
     SettingsFixed,
 };
 use crate::assets::{Assets, Want, catalogue};
-use crate::config::Loaded;
 use crate::domain::KubernetesVersion;
 use crate::domain::settings::KNOWN;
 use crate::engine::local::LocalEngine;
@@ -55,8 +55,8 @@ impl Capacity for LocalCapacity {
 pub struct Versions {
     /// The programs of this machine.
     pub assets: Arc<Assets>,
-    /// The version of clusters that name none.
-    pub default: KubernetesVersion,
+    /// Names the version of clusters that name none.
+    pub in_force: InForce,
 }
 
 #[async_trait]
@@ -72,20 +72,21 @@ impl Catalogue for Versions {
     }
 
     fn default_version(&self) -> KubernetesVersion {
-        self.default
+        self.in_force.load().config.kubernetes_version.unwrap_or_else(catalogue::default_version)
     }
 }
 
 /// Settings that the configuration gives.
-pub struct Fixed(pub Arc<Loaded>);
+pub struct Fixed(pub InForce);
 
 impl SettingsFixed for Fixed {
     fn fixed(&self) -> BTreeMap<String, FixedSetting> {
-        let config = &self.0.config;
+        let loaded = self.0.load();
+        let config = &loaded.config;
         KNOWN
             .iter()
             .filter_map(|(key, _)| {
-                let source = self.0.origins.of(key)?.to_string();
+                let source = loaded.origins.of(key)?.to_string();
                 let value = match *key {
                     "public_access_mode" => config.public_access_mode.as_str().to_owned(),
                     "control_plane_host" => config.control_plane_host.clone()?,

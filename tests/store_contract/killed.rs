@@ -13,7 +13,8 @@ const DATABASE: &str = "STORE_CONTRACT_DATABASE";
 #[tokio::test]
 #[ignore = "it is the process that gets killed"]
 async fn child_that_commits_without_end() {
-    let path = std::env::var_os(DATABASE).expect("the path of the database");
+    // Without a path somebody runs all ignored tests: there is nothing to do then.
+    let Some(path) = std::env::var_os(DATABASE) else { return };
     let (store, ambient) = (Store::new(sqlite::open(Path::new(&path)).unwrap()), Ambient::system());
     let mut n = count(&store).await.0;
     loop {

@@ -21,10 +21,10 @@ pub async fn the_job_of_a_killed_worker_is_taken_when_its_lease_ran_out(bench: B
     first.kill().await;
     let well = Scripted::new("work", |leased| Step::Succeed(json!(leased.job.attempts)));
     let second = bench.worker("two", std::slice::from_ref(&well));
-    bench.clock.advance(LEASE - Duration::from_secs(1));
+    bench.clock.advance(LEASE / 2);
     assert_eq!(queue::wait(&bench.store, id, MINUTE).await.unwrap(), Outcome::TimedOut);
     assert_eq!((well.count(), bench.job(id).await.state), (0, JobState::Running));
-    bench.clock.advance(Duration::from_secs(2));
+    bench.clock.advance(LEASE);
     assert_eq!(queue::wait(&bench.store, id, MINUTE).await.unwrap(), Outcome::Succeeded(json!(2)));
     second.stop().await;
 }

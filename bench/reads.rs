@@ -22,7 +22,8 @@ pub fn reads() -> Value {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(fill(&platform));
     platform.boot();
-    let secret = platform.json(&["api-token", "create", "bench"])["secret"].as_str().unwrap().to_owned();
+    let secret =
+        platform.json(&["api-token", "create", "bench", "--user", "admin", "--role", "admin"])["secret"].as_str().unwrap().to_owned();
     let page = runtime.block_on(load(&platform, &secret, "/api/v1/clusters?limit=100"));
     let id = platform.json(&["cluster", "list"])["items"][0]["id"].as_str().unwrap().to_owned();
     let one = runtime.block_on(load(&platform, &secret, &format!("/api/v1/clusters/{id}")));

@@ -16,7 +16,7 @@ use crate::domain::{Ambient, ApiTokenId};
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Make a token for yourself; its secret is shown once
-    #[command(after_help = "Example: kubebyon api-token create ci --role member --in-project shop --ttl 30d")]
+    #[command(after_help = "Example: kubebyon api-token create ci --user alice --role member --in-project shop --ttl 30d")]
     Create {
         /// What it is for
         name: String,
@@ -26,6 +26,9 @@ pub enum Command {
         /// The one project it is good for; default: all of yours
         #[arg(long, value_name = "P")]
         in_project: Option<String>,
+        /// The user it acts for; needed where nobody signed in, as on the platform's own host
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
         /// How long it is good for
         #[arg(long, value_parser = output::parse_duration, default_value = "30d", value_name = "D")]
         ttl: Duration,
@@ -42,13 +45,16 @@ pub enum Command {
 /// Runs it.
 pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
     match command {
-        Command::Create { name, role, in_project, ttl } => {
+        Command::Create { name, role, in_project, user, ttl } => {
             let mut body = json!({ "name": name, "ttl_seconds": ttl.as_secs() });
             if let Some(role) = role {
                 body["role"] = json!(role);
             }
             if let Some(project) = in_project {
                 body["project"] = json!(project);
+            }
+            if let Some(user) = user {
+                body["user"] = json!(user);
             }
             let mut made: Value = session.client.call(Method::POST, "/api/v1/api-tokens", &body).await?;
             if matches!(session.format, Format::Json | Format::Yaml) {

@@ -30,7 +30,9 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// A daemon that has just taken a control plane up says nothing against it for so long.
 const BENEFIT_OF_THE_DOUBT: Duration = Duration::from_secs(15);
 /// How often etcd is looked after.
-const ETCD_EVERY: Duration = Duration::from_secs(60);
+const ETCD_EVERY: Duration = Duration::from_secs(15);
+/// How often while it refuses writes: whoever deletes something to make room waits for it.
+const FULL_ETCD_EVERY: Duration = Duration::from_secs(5);
 
 /// The leaves that are looked at for renewal.
 const CERTIFICATES: [&str; 12] = [
@@ -182,7 +184,7 @@ async fn etcd(watching: Watching, journal: Arc<Events>) {
             }
         }
         drop((inner, plane));
-        tokio::time::sleep(ETCD_EVERY).await;
+        tokio::time::sleep(if out_of_space { FULL_ETCD_EVERY } else { ETCD_EVERY }).await;
     }
 }
 

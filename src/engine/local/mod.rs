@@ -6,7 +6,8 @@
 //! | [`supervise`] | one control plane's programs: order, restarts, health |
 //! | [`confine`] | address, uid, mounts, nftables, cgroups, claims |
 //! | [`materialise`] | keys, certificates and configurations on the tmpfs |
-//! | [`bring_up`], [`take_down`] | the steps from a row to a running control plane, and back |
+//! | [`bring_up`], [`ready`], [`take_down`] | the steps from a row to a running control plane, and back |
+//! | [`resume`] | what a new daemon finds: adopted, started, ended |
 //! | [`plane`], [`watch`] | a control plane that runs here, and its upkeep |
 //! | [`capacity`], [`logs`], [`status`] | how many fit; component logs; conditions |
 //!
@@ -23,6 +24,7 @@ pub mod logs;
 mod materialise;
 mod plane;
 pub mod process;
+mod ready;
 mod resume;
 mod status;
 pub mod supervise;

@@ -5,6 +5,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 
 use super::problem::{FieldError, Kind, Problem};
@@ -12,6 +13,8 @@ use crate::domain::page::{DEFAULT_LIMIT, MAX_LIMIT, PageRequest};
 
 /// The most that a body may have, in bytes.
 pub const BODY_LIMIT: usize = 1024 * 1024;
+/// The most characters that a `continue` may have.
+pub const MAX_CONTINUE: usize = 256;
 
 /// A JSON body, with the bytes that it was read from.
 #[derive(Debug, Clone)]
@@ -30,6 +33,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             return Err(Problem::new(Kind::UnsupportedMediaType, "send the body as JSON, with Content-Type: application/json"));
         }
         let bytes = Bytes::from_request(request, state).await.map_err(|rejection| body_problem(&rejection))?;
+        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            return Err(Problem::new(Kind::Invalid, "the body must be a JSON object"));
+        }
         Ok(Self { value: parse(&bytes)?, bytes })
     }
 }
@@ -119,7 +125,27 @@ pub fn page(limit: Option<u32>, after: Option<String>) -> Result<PageRequest, Pr
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(Problem::bad_parameter("limit", format!("{limit} is out of range; give 1 to {MAX_LIMIT}")));
     }
+    if after.as_ref().is_some_and(|after| after.len() > MAX_CONTINUE) {
+        return Err(Problem::bad_parameter("continue", format!("it is too long; no list gives more than {MAX_CONTINUE} characters")));
+    }
     Ok(PageRequest { limit, after })
+}
+
+/// Checks the length of a name that a query asks for.
+pub fn name_parameter(name: Option<&str>) -> Result<(), Problem> {
+    match name {
+        Some(name) if !(1..=64).contains(&name.chars().count()) => Err(Problem::bad_parameter("name", "a name has 1 to 64 characters")),
+        _ => Ok(()),
+    }
+}
+
+/// A whole number as JSON Schema has it: `600.0` is one too.
+pub fn whole<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    use serde::de::Error as _;
+    let Some(number) = Option::<serde_json::Number>::deserialize(deserializer)? else { return Ok(None) };
+    let whole = |float: f64| (float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&float)).then_some(float as u64);
+    let value = number.as_u64().or_else(|| number.as_f64().and_then(whole));
+    value.map(Some).ok_or_else(|| D::Error::custom(format!("{number} is no whole number from 0 on")))
 }
 
 #[cfg(test)]

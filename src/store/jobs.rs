@@ -109,6 +109,11 @@ pub async fn result(sql: &mut dyn Sql, id: JobId) -> Result<Option<serde_json::V
     rows.pop().map(|mut row| row.take_json(0)).transpose()
 }
 
+/// Forgets what the job ended with, once it was read and is not for keeping.
+pub async fn clear_result(tx: &mut Tx, id: JobId) -> Result<()> {
+    tx.sql().execute("update jobs set result = null where id = $1 and state = 'succeeded'", vec![id.into()]).await.map(drop)
+}
+
 /// Jobs, newest first.
 pub async fn list(sql: &mut dyn Sql, filter: &Filter, page: &PageRequest) -> Result<Page<Job>> {
     // No identifier sorts behind a tilde.

@@ -131,7 +131,7 @@ impl Caller {
 
     /// Whether things of no project (the platform's own events and jobs) may be seen.
     pub fn sees_platform(&self) -> bool {
-        self.platform_admin()
+        self.principal.platform_admin && self.only.is_none()
     }
 
     /// The roles by project that were given.

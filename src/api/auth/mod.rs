@@ -30,6 +30,11 @@ pub const COOKIE: &str = "__Host-kubebyon";
 /// Its name where `session.cookie_secure` is off: browsers take `__Host-` only with `Secure`.
 pub const COOKIE_PLAIN: &str = "kubebyon";
 
+/// The name of the session cookie.
+pub const fn cookie_name(secure: bool) -> &'static str {
+    if secure { COOKIE } else { COOKIE_PLAIN }
+}
+
 /// Where a request came from; the listener puts it into the request's extensions. Absent counts as an unknown remote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
@@ -73,7 +78,7 @@ impl FromRequestParts<ApiState> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
-        let Some((secret, carrier)) = presented(&parts.headers)? else {
+        let Some((secret, carrier)) = presented(&parts.headers, cookie_name(state.options.cookie_secure))? else {
             return match parts.extensions.get::<Peer>() {
                 Some(peer) if peer.is_trusted() => Ok(Self::local()),
                 _ => Err(unauthenticated("this needs a session or an API token: send Authorization: Bearer, or sign in")),
@@ -116,7 +121,7 @@ pub async fn resolve(state: &ApiState, proof: &Proof) -> Result<Option<Caller>, 
 }
 
 /// The secret that a request carries: `Authorization: Bearer` before the cookie.
-fn presented(headers: &HeaderMap) -> Result<Option<(Secret, Carrier)>, Problem> {
+fn presented(headers: &HeaderMap, cookie: &str) -> Result<Option<(Secret, Carrier)>, Problem> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let secret = value
             .to_str()
@@ -133,7 +138,7 @@ fn presented(headers: &HeaderMap) -> Result<Option<(Secret, Carrier)>, Problem> 
         .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| matches!(*name, COOKIE | COOKIE_PLAIN))
+        .find(|(name, _)| *name == cookie)
         .and_then(|(_, value)| Secret::parse(value));
     Ok(cookie.map(|secret| (secret, Carrier::Cookie)))
 }

@@ -1,4 +1,5 @@
 //! A platform in a temporary folder, and a client that speaks to its router.
+#![allow(clippy::needless_pass_by_value, reason = "calls read better without borrows of json!")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -53,6 +53,10 @@ async fn service_accounts_are_for_administrators() {
     let made = api.post(&path, body).local().send().await.expect(StatusCode::CREATED);
     assert_eq!(made.json["record"]["service_account"], "ci/deployer");
     assert!(made.json["kubeconfig"].as_str().unwrap().ends_with("the-token"));
+    let mut sql = api.state.store.read().await.unwrap();
+    let left = sql.query("select id from jobs where kind = 'service-account-token' and result is not null", Vec::new()).await.unwrap();
+    assert!(left.is_empty(), "the sealed token is not kept");
+    drop(sql);
     let short = api.post(&path, json!({"service_account": "argocd", "namespace": "argo"})).local().send().await;
     assert_eq!(short.json["record"]["service_account"], "argo/argocd");
 }

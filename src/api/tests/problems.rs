@@ -19,6 +19,7 @@ async fn every_rejection_is_a_problem() {
     let json = "application/json";
     post().header("content-type", json).raw("{").send().await.problem("bad-request");
     post().header("content-type", json).raw(&b"\xff"[..]).send().await.problem("bad-request");
+    post().header("content-type", json).raw(r#"["demo"]"#).send().await.problem("invalid");
     post().header("content-type", json).send().await.problem("bad-request");
     post().header("content-type", "text/plain").raw("{}").send().await.problem("unsupported-media-type");
     post().send().await.problem("unsupported-media-type");

@@ -20,6 +20,8 @@ async fn a_password_is_made_where_none_is_given_and_shown_once() {
         (json!({"name": "root"}), "name"),
         (json!({"name": "system:admin"}), "name"),
         (json!({"name": "bob", "password": "short"}), "password"),
+        (json!({"name": "bob", "roles": [["default", "admin"]]}), "roles[0]"),
+        (json!({"name": "bob", "roles": vec![json!({"project": "default", "role": "admin"}); 101]}), "roles"),
         (json!({"name": "bob", "roles": [{"project": "absent", "role": "admin"}]}), "roles[0].project"),
     ] {
         assert_eq!(api.post("/api/v1/users", body.clone()).local().send().await.problem("invalid").field(), field, "{body}");

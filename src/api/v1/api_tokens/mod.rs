@@ -43,7 +43,7 @@ pub struct CreateApiToken {
     #[schema(min_length = 1, max_length = 64)]
     pub project: Option<String>,
     /// How long it is good for, in seconds: a minute to a year; 30 days when nothing is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::api::extract::whole")]
     #[schema(minimum = 60, maximum = 31_536_000)]
     pub ttl_seconds: Option<u64>,
     /// The name of the user it acts for; needed on the Unix socket, where nobody has signed in, and only there.

@@ -20,7 +20,7 @@ use crate::store::{self, Sql};
 /// everything of it is. Asked twice, it is the same deletion. With `dry_run` 200 tells what would go.
 #[utoipa::path(delete, path = "/api/v1/clusters/{id}", tag = "clusters", operation_id = "delete_cluster",
     params(("id" = ClusterId, Path, description = "The cluster's id"), DeleteCluster,
-        ("If-Match" = Option<String>, Header, pattern = "^(\\*|\"[0-9]{1,18}\")$", description = "The ETag of the version that was read")),
+        ("If-Match" = Option<String>, Header, min_length = 1, pattern = "^(\\*|\"[0-9]{1,18}\")$", description = "The ETag of the version that was read")),
     responses(
         (status = 202, description = "The cluster, being deleted", body = Cluster, headers(("etag" = String, description = "For If-Match"))),
         (status = 200, description = "What would go (dry_run)", body = DeletionPlan)),

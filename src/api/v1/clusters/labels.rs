@@ -5,12 +5,13 @@ use utoipa::openapi::{Object, ObjectBuilder, RefOr, Schema, Type, schema::Schema
 
 use crate::domain::label::MAX_LABELS;
 
-const KEY: &str = "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+const KEY: &str =
+    "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?){0,3}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 const VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 
 fn map(value_type: SchemaType) -> Object {
     let value = ObjectBuilder::new().schema_type(value_type).pattern(Some(VALUE)).max_length(Some(63)).build();
-    let key = ObjectBuilder::new().schema_type(Type::String).pattern(Some(KEY)).max_length(Some(63)).build();
+    let key = ObjectBuilder::new().schema_type(Type::String).pattern(Some(KEY)).max_length(Some(317)).build();
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .property_names(Some(Schema::Object(key)))

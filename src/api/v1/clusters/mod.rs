@@ -94,10 +94,12 @@ pub struct UpdateCluster {
     /// The host that kubeconfigs name in `nodeport` mode; `null`: the platform's choice.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     #[schema(value_type = Option<String>, min_length = 1, max_length = 253)]
+    #[allow(clippy::option_option, reason = "a merge patch has three: absent, null, a value")]
     pub control_plane_host: Option<Option<String>>,
 }
 
 /// Tells a `null` (`Some(None)`) from what is absent (`None`).
+#[allow(clippy::option_option, reason = "a merge patch has three: absent, null, a value")]
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }

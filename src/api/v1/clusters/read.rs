@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use super::{ListClusters, visible};
 use crate::api::auth::Caller;
 use crate::api::conditional::etag;
-use crate::api::extract::{Path, Query, page};
+use crate::api::extract::{Path, Query, name_parameter, page};
 use crate::api::problem::Problem;
 use crate::api::state::ApiState;
 use crate::api::v1::{projects, slice};
@@ -28,6 +28,7 @@ pub async fn list(
     Query(query): Query<ListClusters>,
 ) -> Result<Json<Page<Cluster>>, Problem> {
     let page = page(query.limit, query.next)?;
+    name_parameter(query.name.as_deref())?;
     let selector: Selector = query.label_selector.as_deref().unwrap_or_default().parse()?;
     let mut sql = state.store.read().await?;
     let projects = match &query.project {

@@ -25,7 +25,7 @@ const FIXED: [&str; 10] =
 /// meanwhile.
 #[utoipa::path(patch, path = "/api/v1/clusters/{id}", tag = "clusters", operation_id = "update_cluster", request_body = UpdateCluster,
     params(("id" = ClusterId, Path, description = "The cluster's id"),
-        ("If-Match" = Option<String>, Header, pattern = "^(\\*|\"[0-9]{1,18}\")$", description = "The ETag of the version that was read")),
+        ("If-Match" = Option<String>, Header, min_length = 1, pattern = "^(\\*|\"[0-9]{1,18}\")$", description = "The ETag of the version that was read")),
     responses((status = 200, description = "The cluster as it is asked for from now on", body = Cluster,
         headers(("etag" = String, description = "For If-Match")))),
     extensions(("x-problems" = json!([412]))))]

@@ -185,6 +185,10 @@ async fn by_token(
         .and_then(|sealed| state.ports.credentials.open_sealed(&token_context(job), &sealed))
         .and_then(|token| Ok(std::str::from_utf8(&token)?.to_owned()));
     let token = opened.map_err(|cause| Problem::internal("opening a token", &cause))?;
+    // Sealed as it is, it has done its service.
+    let mut tx = state.store.begin().await?;
+    store::jobs::clear_result(&mut tx, job).await?;
+    tx.commit().await?;
     Ok((made.kubeconfig_id, made.ca_pem, Proof::Token(token)))
 }
 

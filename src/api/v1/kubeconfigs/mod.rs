@@ -29,7 +29,7 @@ use crate::store;
 #[serde(deny_unknown_fields)]
 pub struct CreateKubeconfig {
     /// How long it is good for, in seconds: 10 (with a ServiceAccount's token 600) to a year; 8 hours when nothing is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::api::extract::whole")]
     #[schema(minimum = 10, maximum = 31_536_000)]
     pub ttl_seconds: Option<u64>,
     /// What it may do: no more than the caller's role allows, which it is when nothing is said.

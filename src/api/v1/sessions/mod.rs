@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::api::auth::{COOKIE, COOKIE_PLAIN, Caller, MAX_PASSWORD, Peer, Secret, SecretKind, refuse_cross_site};
+use crate::api::auth::{Caller, MAX_PASSWORD, Peer, Secret, SecretKind, cookie_name, refuse_cross_site};
 use crate::api::extract::JsonBody;
 use crate::api::problem::{Kind, Problem};
 use crate::api::state::ApiState;
@@ -132,32 +132,25 @@ pub async fn create(
 
 async fn authenticate(state: &ApiState, name: &str, password: Zeroizing<String>, source: &str) -> Result<User, Problem> {
     let wrong = || Problem::new(Kind::BadCredentials, "the name or the password is wrong, or the user is barred");
-    if name.len() > super::users::USER_NAME_MAX || password.len() > MAX_PASSWORD {
+    if name.len() > super::users::USER_NAME_MAX || password.chars().count() > MAX_PASSWORD {
         return Err(wrong());
     }
     not_too_often(state, name, source)?;
     let known = store::users::find_by_name(&mut *state.store.read().await?, name).await?;
     let (user, stored) = known.map_or((None, None), |(user, hash)| (Some(user), Some(hash)));
     let matches = state.passwords.verify(password, stored).await?;
-    match user.filter(|user| matches && !user.disabled) {
-        Some(user) => {
-            state.throttle.succeeded(name, source);
-            Ok(user)
-        }
-        None => {
-            state.throttle.failed(name, source, state.ambient.now());
-            tracing::info!(source, "a sign-in failed");
-            Err(wrong())
-        }
-    }
+    let Some(user) = user.filter(|user| matches && !user.disabled) else {
+        state.throttle.failed(name, source, state.ambient.now());
+        tracing::info!(source, "a sign-in failed");
+        return Err(wrong());
+    };
+    state.throttle.succeeded(name, source);
+    Ok(user)
 }
 
 fn cookie(state: &ApiState, value: &str, max_age: u64) -> HeaderValue {
-    let text = if state.options.cookie_secure {
-        format!("{COOKIE}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Strict; Secure")
-    } else {
-        format!("{COOKIE_PLAIN}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Strict")
-    };
+    let (name, secure) = (cookie_name(state.options.cookie_secure), if state.options.cookie_secure { "; Secure" } else { "" });
+    let text = format!("{name}={value}; Path=/; Max-Age={max_age}; HttpOnly; SameSite=Strict{secure}");
     let mut value = HeaderValue::from_str(&text).expect("secrets are letters, digits, '-' and '_'");
     value.set_sensitive(true);
     value

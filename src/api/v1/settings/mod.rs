@@ -15,6 +15,9 @@ use crate::domain::event::{NewEvent, Severity};
 use crate::domain::{KubernetesVersion, access, settings};
 use crate::store::{self, Sql};
 
+/// The most characters of a value.
+const VALUE_MAX: usize = 512;
+
 /// Where a setting's value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -157,6 +160,9 @@ pub async fn put(
         return Err(unknown(&key));
     }
     let value = body.value.value;
+    if value.chars().count() > VALUE_MAX {
+        return Err(Problem::invalid("value", format!("a value has at most {VALUE_MAX} characters")));
+    }
     settings::validate(&key, &value).map_err(|invalid| Problem::invalid("value", invalid.message))?;
     if let Some(fixed) = state.ports.fixed.fixed().get(&key) {
         return Err(Problem::new(Kind::SettingFixed, format!("{key} is fixed by {}; change it there", fixed.source)));

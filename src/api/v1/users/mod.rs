@@ -6,13 +6,13 @@ mod update;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use create::*;
 pub use update::*;
 
 use crate::api::auth::Caller;
-use crate::api::extract::{Path, Query, page};
+use crate::api::extract::{Path, Query, name_parameter, page};
 use crate::api::problem::{Kind, Problem};
 use crate::api::state::ApiState;
 use crate::domain::event::{NewEvent, Severity};
@@ -23,6 +23,8 @@ use crate::store::{self, Sql, Tx};
 
 /// The longest name of a user.
 pub const USER_NAME_MAX: usize = 64;
+/// So many roles can be given and taken away with one request.
+const ROLES_AT_ONCE: usize = 100;
 /// Names that mean somebody or something else.
 const RESERVED: [&str; 4] = ["root", "self", "current", "kubebyon"];
 
@@ -41,7 +43,7 @@ pub struct CreateUser {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_admin: Option<bool>,
     /// Its roles in projects.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "objects")]
     #[schema(max_items = 100)]
     pub roles: Vec<RoleChange>,
 }
@@ -81,13 +83,13 @@ pub struct UpdateUser {
     pub password: Option<String>,
     /// The password as it is; needed by who changes their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 1024)]
+    #[schema(max_length = 256)]
     pub current_password: Option<String>,
     /// Whether it is to administer the platform itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform_admin: Option<bool>,
     /// Roles to give and to take away; others stay.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "objects")]
     #[schema(max_items = 100)]
     pub roles: Vec<RoleChange>,
 }
@@ -109,6 +111,13 @@ pub struct ListUsers {
     #[param(max_length = 256)]
     #[serde(default, rename = "continue", skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// Reads objects only: the derived reading takes arrays of their values too.
+fn objects<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RoleChange>, D::Error> {
+    use serde::de::Error as _;
+    let objects = Vec::<serde_json::Map<String, serde_json::Value>>::deserialize(deserializer)?;
+    objects.into_iter().map(|object| serde_json::from_value(object.into()).map_err(D::Error::custom)).collect()
 }
 
 fn check_name(name: &str) -> Result<(), Invalid> {
@@ -140,6 +149,9 @@ async fn visible(sql: &mut dyn Sql, caller: &Caller, id: UserId) -> Result<User,
 }
 
 async fn apply_roles(tx: &mut Tx, caller: &Caller, user: UserId, changes: &[RoleChange]) -> Result<(), Problem> {
+    if changes.len() > ROLES_AT_ONCE {
+        return Err(Problem::invalid("roles", format!("{} roles are too many at once; at most {ROLES_AT_ONCE}", changes.len())));
+    }
     for (index, change) in changes.iter().enumerate() {
         let project = crate::api::v1::projects::visible(tx.sql(), caller, &change.project)
             .await
@@ -177,6 +189,7 @@ async fn keep_an_admin(tx: &mut Tx, user: &User) -> Result<(), Problem> {
     responses((status = 200, description = "A page of users, by name", body = Page<User>)))]
 pub async fn list(State(state): State<ApiState>, caller: Caller, Query(query): Query<ListUsers>) -> Result<Json<Page<User>>, Problem> {
     let page = page(query.limit, query.next)?;
+    name_parameter(query.name.as_deref())?;
     if !caller.platform_admin() {
         let own = caller.user.filter(|user| query.name.as_ref().is_none_or(|name| *name == user.name));
         return Ok(Json(Page { items: own.into_iter().collect(), next: None }));

@@ -51,11 +51,11 @@ pub struct CreateCluster {
     pub engine: Option<EngineKind>,
     /// The pods' range (IPv4, /8 to /24).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 64, example = "10.244.0.0/16")]
+    #[schema(max_length = 18, pattern = "^[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9]{1,2}$", example = "10.244.0.0/16")]
     pub pod_cidr: Option<String>,
     /// The Services' range (IPv4, /12 to /28).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 64, example = "10.96.0.0/16")]
+    #[schema(max_length = 18, pattern = "^[0-9]{1,3}(\\.[0-9]{1,3}){3}/[0-9]{1,2}$", example = "10.96.0.0/16")]
     pub service_cidr: Option<String>,
     /// The pod network: the platform's, or the owner's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,11 +65,11 @@ pub struct CreateCluster {
     pub kube_proxy: Option<Addon>,
     /// The address on every node that leads to the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 64, example = "198.51.100.1")]
+    #[schema(max_length = 15, pattern = "^[0-9]{1,3}(\\.[0-9]{1,3}){3}$", example = "198.51.100.1")]
     pub api_local_address: Option<String>,
     /// The host that kubeconfigs name in `nodeport` mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(min_length = 1, max_length = 253)]
+    #[schema(min_length = 1, max_length = 253, pattern = "^[-.:A-Za-z0-9]+$", example = "203.0.113.7")]
     pub control_plane_host: Option<String>,
     /// How it is reached from outside; the setting of that name when nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -93,7 +93,7 @@ pub struct UpdateCluster {
     pub kubernetes_version: Option<String>,
     /// The host that kubeconfigs name in `nodeport` mode; `null`: the platform's choice.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 253)]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 253, pattern = "^[-.:A-Za-z0-9]+$", example = "203.0.113.7")]
     #[allow(clippy::option_option, reason = "a merge patch has three: absent, null, a value")]
     pub control_plane_host: Option<Option<String>>,
 }

@@ -5,7 +5,7 @@ use axum::extract::{Extension, State};
 use zeroize::Zeroizing;
 
 use super::{UpdateUser, apply_roles, keep_an_admin, tell, visible};
-use crate::api::auth::{Caller, Peer, check_strength};
+use crate::api::auth::{Caller, MAX_PASSWORD, Peer, check_strength};
 use crate::api::extract::{JsonBody, Path};
 use crate::api::problem::{Kind, Problem};
 use crate::api::state::ApiState;
@@ -33,6 +33,9 @@ pub async fn update(
     let more_than_password = change.disabled.is_some() || change.platform_admin.is_some() || !change.roles.is_empty();
     if more_than_password || caller.user_id() != Some(id) {
         caller.require_platform_admin("changing a user")?;
+    }
+    if change.current_password.as_ref().is_some_and(|current| current.chars().count() > MAX_PASSWORD) {
+        return Err(Problem::invalid("current_password", format!("no password has more than {MAX_PASSWORD} characters")));
     }
     if let Some(password) = &change.password {
         check_strength("password", password)?;

@@ -97,7 +97,12 @@ async fn what_is_killed_comes_back_and_the_others_stay() {
     let bench = Bench::new(&BTreeMap::new());
     bench.supervisor.apply(bench.desired("a")).await.unwrap();
     let before = pids(&bench.until(Observed::ready).await);
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(before[1]), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let log = bench.folder.path().join("kube-apiserver.log");
+    while std::fs::read(&log).unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    // Its whole session, so that no child of the shell stays.
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(-before[1]), nix::sys::signal::Signal::SIGKILL).unwrap();
     let down = bench.until(|o| o.component("kube-apiserver").is_some_and(|c| c.pid.is_none())).await;
     assert_eq!(down.component("kube-apiserver").unwrap().message, "it ended with signal 9 (SIGKILL)");
     let after = bench.until(|o| o.ready() && o.component("kube-apiserver").is_some_and(|c| c.restarts == 1)).await;

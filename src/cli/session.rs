@@ -1,11 +1,11 @@
 //! What every client command shares: the client, the project, the form of the output, and how a name is looked up.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 
 use super::client::{Client, Target};
 use super::output::Format;
 use crate::domain::page::Page;
-use crate::domain::project::{DEFAULT_PROJECT, Project};
+use crate::domain::project::DEFAULT_PROJECT;
 use crate::domain::{Cluster, ClusterId};
 
 /// The options of commands that talk to a platform.
@@ -48,15 +48,6 @@ impl Session {
             socket: super::client::socket_path(data_dir),
         };
         Ok(Self { client: Client::new(&target)?, project: args.project.clone(), format: args.output })
-    }
-
-    /// The project of that name.
-    pub async fn project(&self, name: &str) -> anyhow::Result<Project> {
-        let projects: Vec<Project> = self.client.list("/api/v1/projects", &[]).await?;
-        projects
-            .into_iter()
-            .find(|project| project.name == name || project.id.to_string() == name)
-            .with_context(|| format!("there is no project {name:?}; see `kubebyon project list`"))
     }
 
     /// The cluster that NAME, PROJECT/NAME or an id stands for.

@@ -5,6 +5,7 @@
 mod component_http;
 pub mod etcd;
 pub mod health;
+pub mod keys;
 pub mod kubernetes;
 pub mod local;
 pub mod plan;

@@ -5,15 +5,10 @@ use anyhow::{Context as _, anyhow};
 use super::Tools;
 use crate::domain::event::{NewEvent, Severity};
 use crate::domain::{Ambient, Cluster};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{self, Engine, EngineError};
 use crate::pki::cluster::ClusterPki;
 use crate::queue::{Context, JobError};
 use crate::store::{self, Store, jobs::Leased};
-
-/// The context under which a cluster's keys are sealed.
-pub fn pki_context(cluster: crate::domain::ClusterId) -> String {
-    format!("cluster/{cluster}/pki")
-}
 
 impl Tools {
     /// The engine that runs a cluster.
@@ -26,12 +21,8 @@ impl Tools {
 
     /// A cluster's authorities and keys; an error until its engine has made them.
     pub async fn cluster_pki(&self, store: &Store, cluster: &Cluster) -> anyhow::Result<ClusterPki> {
-        let mut sql = store.read().await?;
-        let sealed = store::secrets::get(&mut *sql, Some(cluster.id), "pki")
-            .await?
-            .with_context(|| format!("cluster {} has no keys yet: wait until it is ready", cluster.name))?;
-        let plain = self.tenant_key.open(&pki_context(cluster.id), &sealed)?;
-        serde_json::from_slice(&plain).context("the cluster's keys cannot be read")
+        let pki = engine::keys::load(store, &self.tenant_key, cluster.id).await?;
+        pki.with_context(|| format!("cluster {} has no keys yet: wait until it is ready", cluster.name))
     }
 }
 

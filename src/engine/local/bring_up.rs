@@ -23,7 +23,7 @@ use super::{Inner, adopt, capacity, locked, status, watch as upkeep};
 use crate::domain::cluster::{Cluster, ClusterStatus, LocalAllotment};
 use crate::domain::{ClusterId, Timestamp};
 use crate::engine::plan::{self, COMPONENTS, Layout};
-use crate::engine::{EngineError, Progress};
+use crate::engine::{EngineError, Progress, keys};
 use crate::pki::cluster::{ClusterPki, Files};
 use crate::pki::leaves::LeafOptions;
 use crate::store;
@@ -133,23 +133,7 @@ impl Inner {
 
     /// A cluster's authorities: opened, or made and sealed where there are none.
     pub(super) async fn pki(&self, cluster: &Cluster) -> anyhow::Result<ClusterPki> {
-        let (store, key) = (&self.tools.store, &self.tools.tenant_key);
-        let context = format!("cluster/{}/pki", cluster.id);
-        let found = store::secrets::get(&mut *store.read().await?, Some(cluster.id), "pki").await?;
-        let sealed = if let Some(sealed) = found {
-            sealed
-        } else {
-            let fresh = ClusterPki::create(&self.tools.ambient, cluster.id)?;
-            let plain = zeroize::Zeroizing::new(serde_json::to_vec(&fresh).context("the cluster's keys cannot be written")?);
-            let sealed = key.seal(&self.tools.ambient, &context, &plain);
-            let mut tx = store.begin().await?;
-            let stands = store::secrets::put_if_absent(&mut tx, Some(cluster.id), "pki", key.id(), &sealed).await?;
-            tx.commit().await?;
-            stands
-        };
-        let plain =
-            key.open(&context, &sealed).context("the cluster's keys cannot be opened: is the installation's tenant key another one?")?;
-        serde_json::from_slice(&plain).context("the cluster's keys cannot be read")
+        keys::load_or_create(&self.tools.store, &self.tools.ambient, &self.tools.tenant_key, cluster.id).await
     }
 
     /// Writes what the programs read; gives the purposes of the certificates that are new.

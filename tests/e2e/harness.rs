@@ -54,6 +54,10 @@ pub struct Platform {
     pub config: PathBuf,
     daemon: Option<Child>,
     pub environment: Vec<(String, String)>,
+    /// The uid that the daemon runs as; absent: the test's own.
+    pub uid: Option<u32>,
+    /// The daemon's binary; absent: the shipped one.
+    pub binary: Option<PathBuf>,
 }
 
 /// The first of 20 ports that nobody listens on, and that no other platform of this run has.
@@ -98,7 +102,7 @@ impl Platform {
             assets = assets_dir().display(),
         );
         std::fs::write(&config, text).unwrap();
-        Self { dir, port, config, daemon: None, environment: Vec::new() }
+        Self { dir, port, config, daemon: None, environment: Vec::new(), uid: None, binary: None }
     }
 
     pub fn data_dir(&self) -> PathBuf {
@@ -135,7 +139,17 @@ impl Platform {
 
     fn spawn(&mut self, notify: Option<&Path>) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("daemon.log")).unwrap();
-        let mut command = command();
+        let mut command = match self.uid {
+            None => command(),
+            Some(uid) => {
+                let mut as_user = Command::new("setpriv");
+                as_user
+                    .args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".into()])
+                    .arg(self.binary.clone().unwrap_or_else(binary));
+                as_user.env_remove("KUBEBYON_BIN").env_remove("KUBEBYON_CACHE").env_remove("XDG_RUNTIME_DIR").stdin(Stdio::null());
+                as_user
+            }
+        };
         command.arg("--config").arg(&self.config).stdout(log.try_clone().unwrap()).stderr(log);
         command.envs(self.environment.iter().cloned());
         if let Some(path) = notify {
@@ -287,6 +301,8 @@ fn notify_socket(dir: &Path) -> (UnixDatagram, PathBuf) {
     let path = dir.join("notify");
     let _ = std::fs::remove_file(&path);
     let socket = UnixDatagram::bind(&path).unwrap();
+    // A daemon that is not root's tells it too.
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     (socket, path)
 }

@@ -10,6 +10,7 @@ mod harness;
 mod access;
 mod bad_input;
 mod confinement;
+mod development;
 mod faults;
 mod lifecycle;
 mod machine_output;

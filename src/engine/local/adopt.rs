@@ -171,9 +171,9 @@ mod tests {
 
     /// A helper that the next test runs as a process of its own: it starts a child and then is killed.
     #[tokio::test]
-    #[ignore = "run by a_child_outlives_the_kill_of_its_parent"]
     async fn parent_that_is_killed() {
-        let folder = std::env::var("ADOPT_FOLDER").unwrap();
+        // Without a folder somebody runs all tests: there is nothing to do then.
+        let Ok(folder) = std::env::var("ADOPT_FOLDER") else { return };
         let mut spec = shell(Path::new(&folder), "etcd", "exec sleep 600");
         spec.installation = std::env::var("ADOPT_INSTALLATION").unwrap();
         spec.spawn().unwrap();
@@ -186,7 +186,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let installation = format!("orphan-{}", ClusterId::generate(&Ambient::system()));
         let status = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "engine::local::adopt::tests::parent_that_is_killed", "--ignored"])
+            .args(["--exact", "engine::local::adopt::tests::parent_that_is_killed"])
             .env("ADOPT_FOLDER", folder.path())
             .env("ADOPT_INSTALLATION", &installation)
             .stdout(std::process::Stdio::null())

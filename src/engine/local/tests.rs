@@ -1,14 +1,16 @@
-//! The engine over the real programs. Those tests need root, nft, and a folder of programs: `<version>/kube-apiserver` and the like, `etcd`
-//! beside the versions. Run them with `KUBEBYON_TEST_PROGRAMS=<folder> cargo test --lib engine::local::tests -- --ignored --test-threads=1`.
+//! The engine over the real programs of `make assets`. These tests need root and nft, and fail without. What takes minutes is compiled with
+//! the feature `soak` alone.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+#[cfg(feature = "soak")]
 mod upkeep;
 
 use futures_util::StreamExt;
 
 use super::*;
+use crate::assets::{Arch, Assets, Mirror};
 use crate::domain::ProjectId;
 use crate::domain::cluster::{Addon, ClusterSpec, EngineKind, LocalAllotment, Phase, PublicAccessMode};
 use crate::domain::kubeconfig::Kubeconfig;
@@ -46,12 +48,21 @@ fn new_cluster(project_id: ProjectId, host: &str) -> store::clusters::NewCluster
     }
 }
 
-struct Folder(PathBuf);
+/// The programs that `make assets` put into the cache.
+struct Cached(Assets);
+
+impl Cached {
+    fn new() -> Self {
+        let cache = std::env::var_os("KUBEBYON_CACHE").map(PathBuf::from);
+        let cache = cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/kubebyon"));
+        Self(Assets::open(cache.join("assets"), Arch::host(), Mirror::upstream()))
+    }
+}
 
 #[async_trait]
-impl Programs for Folder {
+impl Programs for Cached {
     async fn program(&self, version: KubernetesVersion, name: &str) -> anyhow::Result<PathBuf> {
-        Ok(if name == "etcd" { self.0.join("etcd") } else { self.0.join(version.to_string()).join(name) })
+        Ok(self.0.programs(version)?.path(name).unwrap())
     }
 }
 
@@ -74,7 +85,6 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let _ = tracing_subscriber::fmt().with_env_filter("kubebyon=info").with_test_writer().try_init();
-        let programs = std::env::var("KUBEBYON_TEST_PROGRAMS").expect("KUBEBYON_TEST_PROGRAMS names the folder of programs");
         let folder = tempfile::tempdir().unwrap();
         let ambient = Ambient::system();
         let installation = format!("test-{}", hex::encode(ambient.random::<6>()));
@@ -90,7 +100,7 @@ impl Bench {
         };
         let tools = LocalTools {
             store: Store::new(store::sqlite::temporary().unwrap()),
-            programs: Arc::new(Folder(programs.into())),
+            programs: Arc::new(Cached::new()),
             tenant_key: Arc::new(SealingKey::load_or_create(&folder.path().join("tenant.key"), &ambient).unwrap()),
             ambient,
             addressing: Arc::new(addressing),
@@ -178,7 +188,6 @@ fn kill(pid: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
 async fn the_life_of_a_cluster() {
     let bench = Bench::new();
     let engine = bench.engine().await;
@@ -291,7 +300,6 @@ async fn dials(uid: u32, host: &str, port: u16) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
 async fn a_cluster_reaches_its_own_endpoints_alone() {
     let bench = Bench::new();
     let engine = bench.engine().await;
@@ -336,7 +344,6 @@ async fn a_cluster_reaches_its_own_endpoints_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
 async fn what_is_cut_off_anywhere_ends_as_it_was_asked() {
     let bench = Bench::new();
     let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
@@ -375,7 +382,6 @@ async fn what_is_cut_off_anywhere_ends_as_it_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
 async fn what_no_row_knows_is_ended_and_its_data_stays() {
     let bench = Bench::new();
     let engine = bench.engine().await;

@@ -103,7 +103,7 @@ impl Process {
         let socket = UnixDatagram::bind(&path).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "runtime::lifecycle::tests::child", "--ignored", "--nocapture"])
+            .args(["--exact", "runtime::lifecycle::tests::child", "--nocapture"])
             .env("NOTIFY_SOCKET", &path)
             .env("WATCHDOG_USEC", "100000")
             .env("KUBEBYON_TEST_DRAIN_MS", drain_ms.to_string())
@@ -143,7 +143,6 @@ impl Drop for Process {
 }
 
 #[test]
-#[ignore = "the other half of the tests below, in a process of its own"]
 fn child() {
     let Some(drain) = std::env::var("KUBEBYON_TEST_DRAIN_MS").ok().and_then(|ms| ms.parse().ok()) else { return };
     let ended = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap().block_on(async {

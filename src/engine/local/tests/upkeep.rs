@@ -1,4 +1,4 @@
-//! What keeps a control plane going, over the real programs: space in etcd, certificates, and the development mode.
+//! What keeps a control plane going, over the real programs: space in etcd, and certificates.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, PostParams};
@@ -13,9 +13,8 @@ fn config_map(name: &str, bytes: usize) -> ConfigMap {
     }
 }
 
-/// Takes some minutes: etcd is looked after once a minute.
+/// Takes some minutes.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
 async fn an_etcd_that_was_full_takes_writes_again() {
     let mut bench = Bench::new();
     bench.options.limits.etcd_quota_bytes = 24 << 20;
@@ -47,7 +46,6 @@ async fn an_etcd_that_was_full_takes_writes_again() {
 
 /// Takes four minutes: that is how long the certificates live that must have been renewed.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs root, nft and KUBEBYON_TEST_PROGRAMS"]
 async fn certificates_are_renewed_under_running_programs() {
     let mut bench = Bench::new();
     bench.options.leaf_ttl = Duration::from_secs(200);
@@ -66,24 +64,4 @@ async fn certificates_are_renewed_under_running_programs() {
     let ledger = store::certificates::list(&mut *bench.tools.store.read().await.unwrap(), Some(id)).await.unwrap();
     assert!(ledger.iter().filter(|r| r.purpose == "kube-apiserver").count() >= 2);
     engine.delete(&after, &bring_up::Silent).await.unwrap();
-}
-
-/// Must not be run as root.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs another user than root and KUBEBYON_TEST_PROGRAMS"]
-async fn development_mode_says_what_is_not_confined() {
-    assert!(!nix::unistd::geteuid().is_root(), "run this as another user than root");
-    let bench = Bench::new();
-    let engine = bench.engine().await;
-    let id = row(&bench.tools.store, &bench.tools.ambient, "here").await.id;
-    let (cluster, _) = bench.reconcile(&engine, id).await;
-    let confined = cluster.status.condition("Confined").unwrap();
-    assert!(!confined.status && confined.message.contains("nftables") && confined.message.contains("cgroup"), "{confined:?}");
-    assert_eq!(cluster.local.as_ref().unwrap().uid, None);
-    drop(engine);
-    let engine = bench.engine().await;
-    assert_eq!(pids(&bench.reconcile(&engine, id).await.0), pids(&cluster));
-    engine.delete(&cluster, &bring_up::Silent).await.unwrap();
-    assert!(adopt::scan(&bench.options.installation).unwrap().is_empty());
-    assert!(!bench.options.data_dir.join("clusters").join(id.to_string()).exists());
 }

@@ -64,8 +64,18 @@ impl ApiServer {
         }
     }
 
-    /// Serves on the Unix socket until the drain.
+    /// Serves on the Unix socket until the drain, and removes its file.
     pub async fn serve_socket(self, listener: UnixListener) {
+        let path = listener.local_addr().ok().and_then(|address| address.as_pathname().map(Path::to_owned));
+        self.accept_local(listener).await;
+        if let Some(path) = path
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::debug!(path = %path.display(), %error, "the Unix socket could not be removed");
+        }
+    }
+
+    async fn accept_local(&self, listener: UnixListener) {
         loop {
             let accepted = tokio::select! {
                 () = self.draining.cancelled() => return,

@@ -8,7 +8,7 @@ use crate::domain::{Invalid, access};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
-    /// The built-in front door, under the name that its predecessor had in the chart.
+    /// The built-in front door, by the name that Helm charts call it.
     #[default]
     Haproxy,
     /// Gateways of the host cluster.
@@ -18,7 +18,8 @@ pub enum Provider {
 section! {
     /// What carries public traffic.
     pub struct PublicAccess {
-        /// `haproxy` (the built-in front door, which took over that name) or `gatewayapi`.
+        /// `haproxy` (the built-in front door; charts call it by that name, no HAProxy is needed) or `gatewayapi` (Gateways of the host
+        /// cluster).
         provider: Provider = Provider::Haproxy,
     }
 }
@@ -217,9 +218,9 @@ section! {
     pub struct PlatformBootstrap {
         /// Whether the access key is copied to each cluster's namespace.
         enabled: bool = false,
-        /// The platform's URL; `mock_host` is its name in older files.
+        /// The platform's URL.
         host: String = String::new(),
-        /// `host` under its older name.
+        /// Another name of `host`, by which charts call it; give one of the two.
         mock_host: String = String::new(),
         /// Whether the platform's certificate goes unchecked.
         insecure: bool = false,
@@ -247,7 +248,10 @@ impl Platform {
     pub fn validate(&self, problems: &mut Vec<Invalid>) {
         let bootstrap = &self.bootstrap;
         if !bootstrap.host.is_empty() && !bootstrap.mock_host.is_empty() && bootstrap.host != bootstrap.mock_host {
-            problems.push(Invalid::new("platform.bootstrap.mock_host", "it is the older name of platform.bootstrap.host; give only that"));
+            problems.push(Invalid::new(
+                "platform.bootstrap.mock_host",
+                "it is another name of platform.bootstrap.host; give only one of the two",
+            ));
         }
         for (field, url) in [("platform.bootstrap.host", &bootstrap.host), ("platform.bootstrap.mock_host", &bootstrap.mock_host)] {
             if !url.is_empty() && !super::is_http_url(url) {

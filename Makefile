@@ -6,10 +6,7 @@ SHELL := /bin/bash
 
 # Programs of Kubernetes and the tools of tests are kept here, for all checkouts.
 KUBEBYON_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kubebyon
-# State of `make up`.
-DATA_DIR ?= $(CURDIR)/.run/data
-# Where the front door of `make up` listens.
-LISTEN ?= :8443
+# DATA_DIR (the state of `make up`, first .run/data) and LISTEN (its port, first :8443) stay as .run/kubebyon.yaml has them unless given.
 
 TARGET := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p')
 BINARY := target/release/kubebyon
@@ -21,12 +18,20 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: up
-up: prerequisites build assets ## Set up, build, run, and have a first cluster ready
+up: prerequisites build assets ## Set up, build, run, and have a first cluster ready; LISTEN=, DATA_DIR=
 	@scripts/up.sh
 
 .PHONY: down
 down: ## Delete the clusters of `make up` and stop it; its data folder stays
 	@scripts/down.sh
+
+.PHONY: clean-run
+clean-run: ## `make down`, and remove the data folder of `make up` too
+	@scripts/clean-run.sh
+
+.PHONY: clean
+clean: ## Remove what was built; the cache and .run/ stay
+	@scripts/clean.sh
 
 .PHONY: prerequisites
 prerequisites: ## Install what building and running need (as root), or say what is missing
@@ -59,7 +64,3 @@ fuzz: ## Fuzz the parsers of what strangers send; SECONDS_EACH=60
 .PHONY: soak
 soak: prerequisites build assets ## Create, use and delete clusters for a while and look for leaks; MINUTES=60
 	@scripts/soak.sh "$(or $(MINUTES),60)"
-
-.PHONY: clean-run
-clean-run: down ## `make down`, and remove the data folder of `make up` too
-	@scripts/clean-run.sh

@@ -7,7 +7,7 @@ check() { say "== $*"; "$@" || failures+=("$*"); }
 check cargo fmt --check
 check cargo clippy --all-targets -- -D warnings
 check cargo test --quiet --test architecture
-if command -v shellcheck >/dev/null; then check shellcheck -x -e SC1091 scripts/*.sh .ci/run; else say "note: shellcheck is not installed; scripts are not checked"; fi
+if command -v shellcheck >/dev/null; then check shellcheck -s bash -e SC1091,SC2034,SC2154 scripts/*.sh .ci/run; else say "note: shellcheck is not installed; scripts are not checked"; fi
 if cargo deny --version >/dev/null 2>&1; then
   check cargo deny check bans licenses sources
 else

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Removes .run/ after `make down`. A data folder that stands elsewhere is the operator's to remove.
+# Deletes the clusters of `make up`, ends its daemon, and removes .run/. A data folder elsewhere is the operator's to remove.
 . "$(dirname "$0")/common.sh"
 . scripts/daemon.sh
-! daemon_pid >/dev/null || fail "the daemon still runs: run \`make down\`"
+scripts/down.sh --and-remove
 rm -rf -- "$run"
-[ ! -e "$data_dir" ] || say "$data_dir stays: it is outside $run"
+if [ -e "$data_dir" ]; then say "removed $run; $data_dir is outside of it and stays"; else say "removed $run"; fi

@@ -8,13 +8,14 @@ done
 
 : "${KUBEBYON_CACHE:=${XDG_CACHE_HOME:-$HOME/.cache}/kubebyon}"
 cache=$KUBEBYON_CACHE
+# To the binary, KUBEBYON_… are configuration, or another platform to talk to. Neither is meant for the daemon of these scripts.
+for name in "${!KUBEBYON_@}"; do
+  case $name in KUBEBYON_CACHE | KUBEBYON_ASSETS__MIRROR) ;; *) unset "$name" ;; esac
+done
 binary="$PWD/target/release/kubebyon"
 run="$PWD/.run"
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "error: $*"; exit 1; }
 
-# The binary, without the variables of these scripts: to it, KUBEBYON_… are configuration keys.
-kubebyon() {
-  env -u KUBEBYON_CACHE -u KUBEBYON_BIN "$binary" "$@"
-}
+kubebyon() { env -u KUBEBYON_CACHE "$binary" "$@"; }

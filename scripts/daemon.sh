@@ -1,13 +1,22 @@
 # Starting and stopping the daemon of `make up`. Sourced after common.sh.
 
-data_dir=${DATA_DIR:-$run/data}
-listen=${LISTEN:-:8443}
 pid_file="$run/pid"
 log="$run/kubebyon.log"
 config="$run/kubebyon.yaml"
 
+# What `make up` last wrote of a key.
+kept() { sed -n "s/^$1: \"\(.*\)\"\$/\1/p" "$config" 2>/dev/null || true; }
+
+# What is given wins; else it stays as it is.
+kept_data_dir=$(kept data_dir)
+kept_listen=$(kept listen)
+data_dir=${DATA_DIR:-${kept_data_dir:-$run/data}}
+listen=${LISTEN:-${kept_listen:-:8443}}
+
 # The configuration of `make up`: the same for the daemon and for commands to it.
 write_config() {
+  case ${kept_listen:=$listen} in "$listen") ;; *) say "listen: $kept_listen → $listen" ;; esac
+  case ${kept_data_dir:=$data_dir} in "$data_dir") ;; *) say "data_dir: $kept_data_dir → $data_dir; the clusters of the first stay in it" ;; esac
   mkdir -p "$run" "$data_dir"
   {
     printf 'data_dir: "%s"\nlisten: "%s"\nassets:\n  dir: "%s"\n' "$data_dir" "$listen" "$cache/assets"
@@ -18,7 +27,11 @@ write_config() {
   mv "$config.new" "$config"
 }
 
-platform() { kubebyon --config "$config" "$@" </dev/null; }
+# A command to the daemon. Without its socket the command would go to a platform that somebody signed in to.
+platform() {
+  [ -S "$data_dir/kubebyon.sock" ] || fail "the daemon does not run: $data_dir/kubebyon.sock is missing; its log is $log"
+  kubebyon --config "$config" "$@" </dev/null
+}
 
 # The pid of the daemon, if it runs: a pid that was given to another process does not count.
 daemon_pid() {
@@ -39,7 +52,7 @@ ready() { curl -fsS -m 5 -o /dev/null --unix-socket "$data_dir/kubebyon.sock" ht
 
 start_daemon() {
   [ ! -s "$log" ] || mv "$log" "$log.old"
-  env -u KUBEBYON_CACHE -u KUBEBYON_BIN setsid "$binary" --config "$config" </dev/null >"$log" 2>&1 &
+  env -u KUBEBYON_CACHE setsid "$binary" --config "$config" </dev/null >"$log" 2>&1 &
   echo $! >"$pid_file"
   daemon_stamp >"$run/stamp"
   for _ in $(seq 600); do

@@ -1,9 +1,12 @@
 #!/bin/bash
-# Deletes the clusters of `make up` and ends its daemon.
+# Deletes the clusters of `make up` and ends its daemon. Usage: down.sh [--and-remove]    (the data folder is removed next)
 . "$(dirname "$0")/common.sh"
 . scripts/daemon.sh
 
-if [ ! -e "$data_dir" ]; then
+# Each cluster has a folder for as long as anything of it is on this host.
+clusters() { compgen -G "$data_dir/clusters/*" >/dev/null; }
+
+if ! daemon_pid >/dev/null && ! clusters; then
   say "nothing runs from $data_dir"
   exit 0
 fi
@@ -16,4 +19,4 @@ for name in $(platform cluster list -A -o name); do
 done
 stop_daemon
 rm -f "$run"/*.kubeconfig "$run/stamp"
-say "stopped; $data_dir stays (\`make clean-run\` removes it)"
+case ${1:-} in --and-remove) say "stopped" ;; *) say "stopped; $data_dir stays (\`make clean-run\` removes it)" ;; esac

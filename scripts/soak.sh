@@ -1,7 +1,7 @@
 #!/bin/bash
 # Creates, uses and deletes a cluster on the daemon of `make up`, again and again, and writes what the daemon holds after each
 # round to bench/out/soak.csv, and what commands said to soak.log. Fails when a round fails, or when the last round holds more than the second did.
-# Usage: soak.sh MINUTES
+# Then the tests of etcd's upkeep, which take minutes. Usage: soak.sh MINUTES
 . "$(dirname "$0")/common.sh"
 . scripts/daemon.sh
 minutes=${1:-60}
@@ -44,3 +44,6 @@ awk -F, 'NR == 3 { rss = $3; fds = $4 } { last_rss = $3; last_fds = $4 }
     exit bad
   }' "$table" >&2 || fail "the daemon holds more than it did: see $table"
 say "$round rounds, nothing grew; see $table"
+
+say "== the upkeep of etcd"
+KUBEBYON_CACHE="$cache" cargo test --features soak --lib engine::local::tests::upkeep -- --test-threads=1 >&2

@@ -2,6 +2,9 @@
 # Everything that CI runs. The last line is "N passed, N failed"; a test that was passed over counts as failed.
 . "$(dirname "$0")/common.sh"
 exec </dev/null
+# The daemons of the tests get their configuration from the tests alone.
+mirror=${KUBEBYON_ASSETS__MIRROR:-}
+unset KUBEBYON_ASSETS__MIRROR
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT
 
@@ -14,8 +17,8 @@ step() { say "== $*"; "$@" >&2 || { say "error: $* failed"; end 0 1; }; }
 
 step scripts/prerequisites.sh tests
 step scripts/build.sh
-# shellcheck disable=SC2086 # one word for each version
-step scripts/assets.sh $(printf -- '--kubernetes %s ' ${TEST_VERSIONS:-1.34.4 1.36.3})
+# shellcheck disable=SC2046,SC2086
+step env ${mirror:+KUBEBYON_ASSETS__MIRROR="$mirror"} scripts/assets.sh $(printf -- '--kubernetes %s ' ${TEST_VERSIONS:-1.34.4 1.36.3})
 step scripts/test-tools.sh
 
 say "== cargo test"

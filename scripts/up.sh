@@ -19,7 +19,8 @@ fi
 version=$(platform cluster get "$cluster" -o json | sed -n 's/.*"kubernetes_version": "\([0-9.]*\)".*/\1/p' | head -n 1)
 kubectl=$(compgen -G "$cache/assets/kubernetes/$version/*/kubectl" | head -n 1) ||
   fail "kubectl $version is not among the assets: run \`make assets VERSIONS=$version\`"
-# Reading a namespace proves the credential as well as the API server.
+# What it says on stderr is the answer. Reading a namespace proves the credential as well as the API server.
+# shellcheck disable=SC2069
 ask() { "$kubectl" --kubeconfig "$kubeconfig" --request-timeout 5s get namespace default 2>&1 >/dev/null; }
 fresh() { [ -s "$kubeconfig" ] && [ -z "$(find "$kubeconfig" -mmin +240)" ]; }
 
@@ -39,11 +40,15 @@ host=$(printf '%s' "$server" | sed -E 's#^https://(\[[^]]*\]|[^:/]*).*#\1#')
 cat <<TEXT
 
 KubeBYON runs (pid $(daemon_pid), log $log).
-  API and UI   https://$host:${listen##*:}
+  API          https://$host:${listen##*:}    (its authority: $data_dir/platform-ca.crt)
+  admin        user admin; the password is in $data_dir/initial-admin-password
   cluster      $cluster, Kubernetes $version, at $server
   kubeconfig   $kubeconfig
 Next:
+  alias kb='$binary --config $config'
   export KUBECONFIG=$kubeconfig
   $kubectl create deployment hello --image=registry.k8s.io/pause:3.10
-  $binary --config $config cluster list
+  $kubectl get deployments
+  kb cluster list
+Nodes cannot join yet; they come with a later release. Until then pods stay Pending.
 TEXT

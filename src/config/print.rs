@@ -50,8 +50,8 @@ fn write_keys(page: &mut String, chosen: &[&Key], top: usize, defaults: &serde_j
 const LATER: &str = "
 ## Not in this release
 
-These keys have their names already, and this release does nothing with what they ask for. Where it would have to do something, it refuses the
-value, so that nobody relies on what is not there; `kubebyon config check` names each. Their defaults are always accepted.
+These keys have their names already, and this release does nothing with what they ask for. Where it would have to do something, it refuses
+the value, so that nobody relies on what is not there; `kubebyon config check` names each. Their defaults are always accepted.
 ";
 
 const HEAD: &str = "# Configuration

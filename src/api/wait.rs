@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use super::problem::{Kind, Problem};
 use super::state::ApiState;
 use crate::domain::JobId;
+use crate::domain::work::Answer;
 use crate::queue::{self, Outcome};
 
 /// Waits until a job has ended, at most as long as the options say and until the process drains.
@@ -15,12 +16,14 @@ pub async fn for_job(state: &ApiState, id: JobId) -> Result<Outcome, Problem> {
     }
 }
 
-/// The same for a job whose result is needed: what ended badly or not in time is a problem.
+/// The same for a job whose result is needed: what was refused, ended badly or not in time is a problem.
 pub async fn for_result<T: DeserializeOwned>(state: &ApiState, id: JobId) -> Result<T, Problem> {
     match for_job(state, id).await? {
-        Outcome::Succeeded(value) => {
-            serde_json::from_value(value).map_err(|cause| Problem::internal("reading a job's result", &cause.into()))
-        }
+        Outcome::Succeeded(value) => match serde_json::from_value(value) {
+            Ok(Answer::Done(result)) => Ok(result),
+            Ok(Answer::Refused { refused }) => Err(Problem::new(Kind::Conflict, refused)),
+            Err(cause) => Err(Problem::internal("reading a job's result", &cause.into())),
+        },
         Outcome::Dead(reason) => Err(Problem::new(Kind::JobFailed, reason)),
         Outcome::TimedOut => Err(Problem::new(
             Kind::Timeout,

@@ -7,14 +7,29 @@ use super::{KubeconfigId, Timestamp};
 
 /// Brings a cluster to its spec, or takes it down when its deletion was asked for. Payload: none (`{}`).
 pub const RECONCILE_CLUSTER: &str = "reconcile-cluster";
-/// Signs a client certificate for a kubeconfig. Payload [`SignRequest`], result [`SignResult`].
+/// Signs a client certificate for a kubeconfig. Payload [`SignRequest`], result [`SignResult`] as [`Answer`].
 pub const SIGN: &str = "sign";
-/// Makes a ServiceAccount's token for a kubeconfig. Payload [`ServiceAccountTokenRequest`], result [`ServiceAccountTokenResult`].
+/// Makes a ServiceAccount's token for a kubeconfig. Payload [`ServiceAccountTokenRequest`], result
+/// [`ServiceAccountTokenResult`] as [`Answer`].
 pub const SERVICE_ACCOUNT_TOKEN: &str = "service-account-token";
 /// Makes the revocation of a kubeconfig effective at the API server. Payload [`RevokeRequest`].
 pub const REVOKE: &str = "revoke";
 /// Removes rows that are past their keep. Payload: none (`{}`).
 pub const PRUNE: &str = "prune";
+
+/// What a job answers to somebody who waits for it and may have asked for what cannot be: the job has then done its work,
+/// and whoever asked is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Answer<T> {
+    /// It cannot be.
+    Refused {
+        /// Why, and what to do.
+        refused: String,
+    },
+    /// It is done.
+    Done(T),
+}
 
 /// A client certificate that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,4 +99,20 @@ pub struct RevokeRequest {
 /// The context under which a job's token is sealed.
 pub fn token_context(job: super::JobId) -> String {
     format!("job/{job}/token")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_and_a_result_are_told_apart() {
+        let done = Answer::Done(RevokeRequest { kubeconfig_id: "00000000-0000-7000-8000-000000000000".parse().unwrap() });
+        let refused = Answer::Refused { refused: "no such namespace".to_owned() };
+        for answer in [done, refused] {
+            let json = serde_json::to_value(&answer).unwrap();
+            assert_eq!(json.get("refused").is_some(), matches!(answer, Answer::Refused { .. }));
+            assert_eq!(serde_json::from_value::<Answer<RevokeRequest>>(json).unwrap(), answer);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Brings a cluster to what its spec asks for, or takes it down when its deletion was asked for.
 
+use anyhow::anyhow;
 use async_trait::async_trait;
 
 use super::Tools;
@@ -41,9 +42,9 @@ impl ReconcileCluster {
     async fn bring_up(&self, context: &Context, leased: &Leased, cluster: &Cluster) -> Result<(), JobError> {
         let phase = if cluster.status.observed_generation == 0 { Phase::Provisioning } else { Phase::Updating };
         if cluster.status.observed_generation != cluster.generation {
-            self.change_status(context, cluster.id, |status| status.phase = phase).await?;
+            self.change_status(context, cluster.id, |current| current.status.phase = phase).await?;
         }
-        let outcome = match self.0.engine(cluster) {
+        let outcome = match step_from_what_runs(cluster).and_then(|()| self.0.engine(cluster)) {
             Ok(engine) => engine.reconcile(cluster, &EventProgress::new(context, cluster)).await.map_err(JobError::from),
             Err(error) => Err(error),
         };
@@ -74,7 +75,8 @@ impl ReconcileCluster {
         status.set_condition(now, "Ready", true, "Ready", "the API server answers and all parts are well");
         status.endpoint.clone_from(&endpoint);
         status.observed_generation = cluster.generation;
-        status.phase = Phase::Ready;
+        // Asked for something else meanwhile, it is not yet what it is to be: the job for that waits.
+        status.phase = if current.generation == cluster.generation { Phase::Ready } else { Phase::Updating };
         let news = current.status.phase != Phase::Ready || current.status.observed_generation != cluster.generation;
         store::clusters::set_status(&mut tx, cluster.id, &status).await.map_err(retry)?;
         if news {
@@ -88,11 +90,11 @@ impl ReconcileCluster {
     async fn failed(&self, context: &Context, cluster: &Cluster, error: &JobError, last: bool) -> Result<(), JobError> {
         let now = context.ambient.now();
         let message = error.to_string();
-        self.change_status(context, cluster.id, |status| {
+        self.change_status(context, cluster.id, |current| {
             let reason = if last { "Failed" } else { "Retrying" };
-            status.set_condition(now, "Ready", false, reason, message.clone());
-            if last {
-                status.phase = Phase::Failed;
+            current.status.set_condition(now, "Ready", false, reason, message.clone());
+            if last && current.generation == cluster.generation {
+                current.status.phase = Phase::Failed;
             }
         })
         .await?;
@@ -111,21 +113,26 @@ impl ReconcileCluster {
         tx.commit().await.map_err(retry)
     }
 
-    async fn change_status(
-        &self,
-        context: &Context,
-        id: ClusterId,
-        change: impl FnOnce(&mut ClusterStatus) + Send,
-    ) -> Result<(), JobError> {
+    async fn change_status(&self, context: &Context, id: ClusterId, change: impl FnOnce(&mut Cluster) + Send) -> Result<(), JobError> {
         let mut tx = context.store.begin().await.map_err(retry)?;
         let Some(mut cluster) = store::clusters::find(tx.sql(), id).await.map_err(retry)? else { return Ok(()) };
         if cluster.deleted_at.is_some() {
             return Ok(());
         }
-        change(&mut cluster.status);
+        change(&mut cluster);
         store::clusters::set_status(&mut tx, id, &cluster.status).await.map_err(retry)?;
         tx.commit().await.map_err(retry)
     }
+}
+
+/// Refuses a version that the control plane cannot go to from the one that runs: a version may have come up just when it was
+/// taken back.
+fn step_from_what_runs(cluster: &Cluster) -> Result<(), JobError> {
+    let (Some(running), asked) = (cluster.status.kubernetes_version, cluster.spec.kubernetes_version) else { return Ok(()) };
+    running.check_upgrade(asked).map_err(|refused| {
+        let name = &cluster.name;
+        JobError::Fatal(anyhow!("{name} runs {running} and {asked} was asked for: {}; set its version to {running}", refused.message))
+    })
 }
 
 /// Returns once the deletion of a cluster has been asked for.

@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use base64::Engine as _;
 
 use super::Tools;
-use super::support::{cluster_event, cluster_of, payload, retry};
+use super::support::{answer, cluster_event, cluster_of, payload, refusal, retry};
 use crate::domain::KubeconfigId;
 use crate::domain::event::Severity;
 use crate::domain::kubeconfig::Kubeconfig;
-use crate::domain::work::{SERVICE_ACCOUNT_TOKEN, ServiceAccountTokenRequest, ServiceAccountTokenResult, token_context};
-use crate::engine::TokenRequest;
+use crate::domain::work::{Answer, SERVICE_ACCOUNT_TOKEN, ServiceAccountTokenRequest, ServiceAccountTokenResult, token_context};
+use crate::engine::{EngineError, TokenRequest};
 use crate::pki::Authority;
 use crate::queue::{Context, Handler, JobError};
 use crate::store::{self, jobs::Leased};
@@ -41,7 +41,10 @@ impl Handler for MakeServiceAccountToken {
             secret: format!("kubebyon-token-{}", leased.job.id),
         };
         let engine = self.0.engine(&cluster)?;
-        let issued = engine.service_account_token(&cluster, &asked).await?;
+        let issued = match engine.service_account_token(&cluster, &asked).await {
+            Err(EngineError::Fatal(why)) => return refusal(&why),
+            issued => issued?,
+        };
         let account = format!("{}/{}", asked.namespace, asked.name);
         let record = Kubeconfig {
             // So is the record's: `revoke` finds the Secret by it.
@@ -76,6 +79,6 @@ impl Handler for MakeServiceAccountToken {
             ca_pem: pki.authority(Authority::Server).cert_pem.clone(),
             expires_at: issued.expires_at,
         };
-        serde_json::to_value(result).map_err(|error| JobError::Fatal(error.into()))
+        answer(Answer::Done(result))
     }
 }

@@ -6,11 +6,12 @@ use anyhow::anyhow;
 use async_trait::async_trait;
 
 use super::Tools;
-use super::support::{cluster_event, cluster_of, payload, retry};
+use super::support::{answer, cluster_event, cluster_of, payload, refusal, retry};
 use crate::domain::event::Severity;
 use crate::domain::kubeconfig::Kubeconfig;
-use crate::domain::work::{SIGN, SignRequest, SignResult};
+use crate::domain::work::{Answer, SIGN, SignRequest, SignResult};
 use crate::domain::{Ambient, Cluster, KubeconfigId};
+use crate::engine::EngineError;
 use crate::pki::{Authority, Issued, LeafProfile};
 use crate::queue::{Context, Handler, JobError};
 use crate::store::certificates::CertificateRecord;
@@ -31,7 +32,10 @@ impl Handler for Sign {
             return Err(JobError::Fatal(anyhow!("the cluster is gone")));
         };
         if let Some(namespace) = &request.namespace {
-            self.0.engine(&cluster)?.bind_namespace_role(&cluster, request.role, namespace).await?;
+            match self.0.engine(&cluster)?.bind_namespace_role(&cluster, request.role, namespace).await {
+                Err(EngineError::Fatal(why)) => return refusal(&why),
+                bound => bound?,
+            }
         }
         let pki = self.0.cluster_pki(&context.store, &cluster).await?;
         let profile = LeafProfile {
@@ -59,7 +63,7 @@ impl Handler for Sign {
             ca_pem: pki.authority(Authority::Server).cert_pem.clone(),
             expires_at: issued.not_after,
         };
-        serde_json::to_value(result).map_err(|error| JobError::Fatal(error.into()))
+        answer(Answer::Done(result))
     }
 }
 

@@ -4,6 +4,7 @@ use anyhow::{Context as _, anyhow};
 
 use super::Tools;
 use crate::domain::event::{NewEvent, Severity};
+use crate::domain::work::Answer;
 use crate::domain::{Ambient, Cluster};
 use crate::engine::{self, Engine, EngineError};
 use crate::pki::cluster::ClusterPki;
@@ -39,6 +40,16 @@ pub async fn cluster_of(context: &Context, leased: &Leased) -> Result<Option<Clu
 pub fn payload<T: serde::de::DeserializeOwned>(leased: &Leased) -> Result<T, JobError> {
     serde_json::from_value(leased.payload.clone())
         .map_err(|error| JobError::Fatal(anyhow!("the payload of a {} job cannot be read: {error}", leased.job.kind)))
+}
+
+/// The result of a job that found that what was asked for cannot be.
+pub fn refusal(why: &anyhow::Error) -> Result<serde_json::Value, JobError> {
+    answer(Answer::<()>::Refused { refused: format!("{why:#}") })
+}
+
+/// The result of a job that somebody waits for.
+pub fn answer<T: serde::Serialize>(answer: Answer<T>) -> Result<serde_json::Value, JobError> {
+    serde_json::to_value(answer).map_err(|error| JobError::Fatal(error.into()))
 }
 
 /// An event about a cluster.

@@ -133,7 +133,8 @@ pub async fn all(sql: &mut dyn Sql) -> Result<Vec<Cluster>> {
     sql.query(select!("order by c.id"), Vec::new()).await?.into_iter().map(read).collect()
 }
 
-/// Changes spec and labels: generation grows when the spec differs. `expected`: only when the row still has that
+/// Changes spec and labels: generation grows when the spec differs, and a phase that tells how the spec before it ended gives
+/// way to `updating` (`provisioning` where none ever came up). `expected`: only when the row still has that
 /// `resource_version`, else [`super::Error::Stale`]. Gives `None` when it is gone or being deleted.
 pub async fn update(
     tx: &mut Tx,
@@ -147,7 +148,12 @@ pub async fn update(
     if cluster.spec == *spec && cluster.labels == *labels {
         return Ok(Some(cluster));
     }
-    cluster.generation += i64::from(cluster.spec != *spec);
+    if cluster.spec != *spec {
+        cluster.generation += 1;
+        if matches!(cluster.status.phase, Phase::Ready | Phase::Degraded | Phase::Failed) {
+            cluster.status.phase = if cluster.status.observed_generation == 0 { Phase::Provisioning } else { Phase::Updating };
+        }
+    }
     cluster.spec = spec.clone();
     cluster.labels.clone_from(labels);
     write(tx, cluster).await.map(Some)

@@ -153,9 +153,10 @@ pub async fn list(sql: &mut dyn Sql, filter: &Filter, page: &PageRequest) -> Res
     Ok(Page::from_surplus(items, continuation::limit(page), |job| continuation::encode(LIST, &job.id.to_string())))
 }
 
-/// Makes a dead job pending again with attempts 0; gives whether it was dead.
+/// Makes a job that is dead, or waits for its next attempt, due at once with all its attempts; gives whether it was one.
 pub async fn retry(tx: &mut Tx, now: Timestamp, id: JobId) -> Result<bool> {
-    let update = "update jobs set state = 'pending', attempts = 0, run_after = $2, finished_at = null where id = $1 and state = 'dead'";
+    let update = "update jobs set state = 'pending', attempts = 0, run_after = $2, finished_at = null \
+                  where id = $1 and (state = 'dead' or (state = 'pending' and run_after > $2))";
     let changed = tx.sql().execute(update, vec![id.into(), now.into()]).await?;
     if changed > 0 {
         tx.note(Change::JobEnqueued);

@@ -4,7 +4,9 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::harness::Api;
+use crate::domain::ClusterId;
 use crate::domain::user::Role;
+use crate::store;
 
 #[tokio::test]
 async fn a_cluster_comes_with_its_event_and_its_job() {
@@ -199,4 +201,65 @@ async fn logs_are_text_and_audit_is_for_administrators() {
     api.get(&format!("{path}?component=audit")).local().send().await.expect(StatusCode::OK);
     api.get(&format!("{path}?component=kernel")).local().send().await.problem("bad-request");
     api.get(&format!("{path}?tail=100001")).local().send().await.problem("bad-request");
+}
+
+/// What the worker writes once a version runs.
+async fn runs(api: &Api, id: ClusterId, version: &str) {
+    api.make_ready(id).await;
+    let mut tx = api.state.store.begin().await.unwrap();
+    let cluster = store::clusters::find(tx.sql(), id).await.unwrap().unwrap();
+    let mut status = cluster.status;
+    status.kubernetes_version = Some(version.parse().unwrap());
+    status.observed_generation = cluster.generation;
+    store::clusters::set_status(&mut tx, id, &status).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_version_is_one_step_from_what_runs() {
+    let api = Api::new().await;
+    let id = api.cluster("shop").await.id;
+    let path = format!("/api/v1/clusters/{id}");
+    runs(&api, id, "1.34.4").await;
+    let to = |version: &str| api.patch(&path, json!({ "kubernetes_version": version })).local().send();
+    let under_way = to("1.35.1").await.expect(StatusCode::OK);
+    assert_eq!((&under_way.json["status"]["phase"], &under_way.json["generation"]), (&json!("updating"), &json!(2)));
+    let refused = to("1.36.3").await.problem("conflict");
+    assert_eq!(refused.json["detail"], "shop still runs 1.34.4; wait for 1.35.1 or set it back");
+    to("1.35.1").await.expect(StatusCode::OK);
+    let back = to("1.34.4").await.expect(StatusCode::OK);
+    assert_eq!((&back.json["spec"]["kubernetes_version"], &back.json["generation"]), (&json!("1.34.4"), &json!(3)));
+    to("1.35.1").await.expect(StatusCode::OK);
+    runs(&api, id, "1.35.1").await;
+    to("1.34.4").await.problem("invalid");
+    to("1.36.3").await.expect(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_version_that_came_up_while_it_was_taken_back_can_be_kept() {
+    let api = Api::new().await;
+    let id = api.cluster("shop").await.id;
+    let path = format!("/api/v1/clusters/{id}");
+    runs(&api, id, "1.35.1").await;
+    let to = |version: &str| api.patch(&path, json!({ "kubernetes_version": version })).local().send();
+    let refused = to("1.34.4").await.problem("conflict");
+    assert_eq!(refused.json["detail"], "shop still runs 1.35.1; a control plane cannot go back to 1.34.4; set it to 1.35.1 first");
+    to("1.35.1").await.expect(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_event_says_when_programs_are_fetched_first() {
+    let api = Api::new().await;
+    let id = api.cluster("shop").await.id;
+    let path = format!("/api/v1/clusters/{id}");
+    let events = || async { api.get(&format!("{path}/events")).local().send().await.text };
+    assert!(!events().await.contains("fetched first"), "1.34.4 is there");
+    api.patch(&path, json!({"kubernetes_version": "1.35.1"})).local().send().await.expect(StatusCode::OK);
+    assert!(events().await.contains("Kubernetes 1.34.4 to 1.35.1; its programs are not on the platform's host and are fetched first"));
+    api.patch(&path, json!({"kubernetes_version": "1.35.1", "labels": {"a": "b"}})).local().send().await.expect(StatusCode::OK);
+    assert_eq!(events().await.matches("fetched first").count(), 1);
+    let body = json!({"name": "young", "kubernetes_version": "1.35.1"});
+    let young = api.post("/api/v1/clusters", body).local().send().await.expect(StatusCode::CREATED);
+    let told = api.get(&format!("/api/v1/clusters/{}/events", young.id())).local().send().await.text;
+    assert!(told.contains("are fetched first"), "{told}");
 }

@@ -326,7 +326,7 @@ impl Handler for Signer {
     async fn run(&self, context: &Context, leased: &Leased) -> Result<Value, JobError> {
         let request: SignRequest = serde_json::from_value(leased.payload.clone()).unwrap();
         if request.namespace.as_deref() == Some("absent") {
-            return Err(JobError::Fatal(anyhow::anyhow!("there is no namespace \"absent\" in the cluster")));
+            return Ok(json!(work::Answer::<()>::Refused { refused: "there is no namespace \"absent\" in the cluster".into() }));
         }
         let expires_at = context.ambient.now().plus(Duration::from_secs(request.ttl_seconds));
         let record = Kubeconfig {

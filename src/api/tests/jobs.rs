@@ -9,7 +9,7 @@ use super::harness::{Api, Ends};
 use crate::domain::job::JobState;
 use crate::domain::user::Role;
 use crate::domain::work::RECONCILE_CLUSTER;
-use crate::queue;
+use crate::{queue, store};
 
 #[tokio::test]
 async fn a_dead_job_is_seen_with_its_error_and_begun_anew() {
@@ -38,9 +38,28 @@ async fn a_dead_job_is_seen_with_its_error_and_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_job_that_is_not_dead_is_not_begun_anew() {
+async fn a_job_that_waits_is_hurried() {
     let api = Api::new().await;
     api.cluster("demo").await;
     let id = api.get("/api/v1/jobs").local().send().await.json["items"][0]["id"].as_str().unwrap().to_owned();
-    api.post(&format!("/api/v1/jobs/{id}/retry"), json!({})).local().send().await.problem("conflict");
+    let path = format!("/api/v1/jobs/{id}/retry");
+    let due = api.post(&path, json!({})).local().send().await.expect(StatusCode::OK);
+    assert_eq!(due.json["state"], "pending");
+    let set = |update: &'static str, value: store::Value| {
+        let (store, id) = (api.state.store.clone(), id.clone());
+        async move {
+            let mut tx = store.begin().await.unwrap();
+            assert_eq!(tx.sql().execute(update, vec![id.into(), value]).await.unwrap(), 1);
+            tx.commit().await.unwrap();
+        }
+    };
+    let later = api.state.ambient.now().plus(std::time::Duration::from_secs(600));
+    set("update jobs set attempts = 4, run_after = $2 where id = $1", later.into()).await;
+    let hurried = api.post(&path, json!({})).local().send().await.expect(StatusCode::OK);
+    assert_eq!((&hurried.json["attempts"], &hurried.json["run_after"]), (&json!(0), &json!(api.state.ambient.now())));
+    assert_eq!(api.get("/api/v1/events").local().send().await.text.matches("was hurried").count(), 1);
+    for state in ["running", "succeeded"] {
+        set("update jobs set state = $2 where id = $1", state.into()).await;
+        api.post(&path, json!({})).local().send().await.problem("conflict");
+    }
 }

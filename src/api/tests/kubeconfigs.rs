@@ -19,15 +19,20 @@ async fn platform() -> (Api, String) {
 #[tokio::test]
 async fn nobody_gets_more_than_they_have() {
     let (api, path) = platform().await;
+    let label = api.get(path.trim_end_matches("/kubeconfigs")).local().send().await.json["label"].as_str().unwrap().to_owned();
     for (role, most, more) in [(Role::Viewer, "view", Some("edit")), (Role::Member, "edit", Some("admin")), (Role::Admin, "admin", None)] {
         let who = api.user(role.as_str(), Some(role)).await;
         let made = api.post(&path, json!({})).bearer(&who).send().await.expect(StatusCode::CREATED);
         assert_eq!(made.json["record"]["role"], most);
         assert_eq!(made.json["record"]["owner"], role.as_str());
         let file = made.json["kubeconfig"].as_str().unwrap();
+        let context = if most == "admin" { label.clone() } else { format!("{label}-{most}") };
+        assert!(file.starts_with(&format!("{context} ")), "{file}");
         assert!(file.contains("https://203.0.113.7:30000") && file.contains(&format!("key of {}", role.as_str())), "{file}");
         let lesser = api.post(&path, json!({"role": "view", "namespace": "all", "ttl_seconds": 600})).bearer(&who).send().await;
-        assert_eq!(lesser.expect(StatusCode::CREATED).json["record"]["namespace"], "all");
+        let lesser = lesser.expect(StatusCode::CREATED).json;
+        assert_eq!(lesser["record"]["namespace"], "all");
+        assert!(lesser["kubeconfig"].as_str().unwrap().starts_with(&format!("{label}-view-all ")));
         if let Some(more) = more {
             api.post(&path, json!({"role": more})).bearer(&who).send().await.problem("forbidden");
         }
@@ -75,8 +80,11 @@ async fn what_cannot_be_handed_out_is_told() {
     ] {
         assert_eq!(api.post(&path, body.clone()).local().send().await.problem("invalid").field(), field, "{body}");
     }
-    let reply = api.post(&path, json!({"namespace": "absent"})).local().send().await.problem("job-failed");
+    let reply = api.post(&path, json!({"namespace": "absent"})).local().send().await.problem("conflict");
     assert!(reply.json["detail"].as_str().unwrap().contains("no namespace"));
+    assert!(api.jobs().await.iter().all(|(_, state)| state != "dead"), "a user's mistake leaves no dead job");
+    let reply = api.post(&path, json!({"ttl_seconds": 9})).local().send().await;
+    assert!(reply.json["detail"].as_str().unwrap().contains("10s to 365d"), "{}", reply.text);
     let pending = api.cluster("young").await.id;
     let reply = api.post(&format!("/api/v1/clusters/{pending}/kubeconfigs"), json!({})).local().send().await.problem("not-ready");
     assert!(reply.headers.contains_key("retry-after"));

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use async_trait::async_trait;
 
-use crate::assets::{Assets, BuildMode, Mode, Want, progress};
+use crate::assets::{AssetError, Assets, BuildMode, Mode, Want, progress};
 use crate::domain::KubernetesVersion;
 use crate::engine::local::Programs;
 
@@ -20,9 +20,19 @@ impl Programs for FromAssets {
             return Ok(path);
         }
         let mode = Mode { seed: None, build: BuildMode::Never };
-        self.0.ensure(&Want::control_plane(version, self.0.arch())?, &mode, &progress::Logged).await?;
+        let fetched = self.0.ensure(&Want::control_plane(version, self.0.arch())?, &mode, &progress::Logged).await;
+        fetched.map_err(|cause| anyhow!(unavailable(version, &cause)))?;
         self.installed(version, name).await
     }
+}
+
+/// What the operator reads of programs that are not there and could not be fetched.
+fn unavailable(version: KubernetesVersion, cause: &AssetError) -> String {
+    format!(
+        "the programs of Kubernetes {version} are not here and could not be fetched: {cause}; run `kubebyon assets fetch \
+         --kubernetes {version}` on the platform's host (it builds them from source where Go is there), seed them with --from DIR, \
+         or set assets.mirror"
+    )
 }
 
 impl FromAssets {
@@ -32,5 +42,18 @@ impl FromAssets {
             assets.programs(version)?.path(&name).with_context(|| format!("{name} is no program of Kubernetes {version}"))
         })
         .await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_cannot_be_had_come_with_the_cause_and_the_remedy() {
+        let cause = AssetError::Unreachable { url: "https://dl.k8s.io/x".into(), reason: "no route to host".into() };
+        let text = unavailable(KubernetesVersion::new(1, 35, 4), &cause);
+        assert!(text.contains("https://dl.k8s.io/x is out of reach: no route to host; run `kubebyon assets fetch --kubernetes 1.35.4`"));
+        assert!(text.ends_with("or set assets.mirror"), "{text}");
     }
 }

@@ -19,7 +19,7 @@ use crate::domain::cluster::PublicAccessMode;
 use crate::domain::name::{self, CLUSTER_NAME_MAX};
 use crate::domain::project::DEFAULT_PROJECT;
 use crate::domain::user::Role;
-use crate::domain::{Cluster, ClusterSpec, EngineKind, access, label, network};
+use crate::domain::{Cluster, ClusterSpec, EngineKind, KubernetesVersion, access, label, network};
 use crate::store::clusters::NewCluster;
 use crate::store::{self, Tx};
 
@@ -49,7 +49,11 @@ pub async fn create(
     caller.require(project.id, Role::Admin, "project", "creating a cluster")?;
     name::validate("name", &request.name, CLUSTER_NAME_MAX)?;
     label::validate_all(&request.labels)?;
-    let spec = spec(&state, &effective, &request).await?;
+    let version = match &request.kubernetes_version {
+        Some(text) => versions::known(&state, text).await?,
+        None => versions::known(&state, &effective.kubernetes_version()?.to_string()).await?,
+    };
+    let spec = spec(&state, &effective, &request, version.version)?;
     let new = NewCluster {
         project_id: project.id,
         name: request.name.clone(),
@@ -69,7 +73,8 @@ pub async fn create(
         // Dropping the transaction takes it all back.
         return Ok(Json(cluster).into_response());
     }
-    let message = format!("cluster {} with Kubernetes {} was asked for", cluster.name, cluster.spec.kubernetes_version);
+    let fetched = versions::fetched_first(&version);
+    let message = format!("cluster {} with Kubernetes {} was asked for{fetched}", cluster.name, version.version);
     tell(&mut tx, &state.ambient, &caller, &cluster, "ClusterCreated", message).await?;
     enqueue_reconcile(&mut tx, &state.ambient, &cluster).await?;
     let answer = key.keep(&mut tx, &state, &caller, &body.bytes, (StatusCode::CREATED, &cluster)).await?;
@@ -103,7 +108,12 @@ async fn insert(state: &ApiState, tx: &mut Tx, new: NewCluster) -> Result<Cluste
 }
 
 /// The spec that a request asks for, checked.
-async fn spec(state: &ApiState, effective: &Effective, request: &CreateCluster) -> Result<ClusterSpec, Problem> {
+fn spec(
+    state: &ApiState,
+    effective: &Effective,
+    request: &CreateCluster,
+    kubernetes_version: KubernetesVersion,
+) -> Result<ClusterSpec, Problem> {
     let engine = request.engine.unwrap_or(state.options.default_engine);
     if engine != EngineKind::Local {
         let engine = engine.as_str();
@@ -112,10 +122,6 @@ async fn spec(state: &ApiState, effective: &Effective, request: &CreateCluster) 
             format!("the engine {engine:?} needs a host cluster and this platform has none; use local"),
         ));
     }
-    let kubernetes_version = match &request.kubernetes_version {
-        Some(text) => versions::known(state, text).await?,
-        None => versions::known(state, &effective.kubernetes_version()?.to_string()).await?,
-    };
     let text = |given: &Option<String>, default: &str| given.clone().unwrap_or_else(|| default.to_owned());
     let pod_cidr = network::parse_cidr("pod_cidr", &text(&request.pod_cidr, network::DEFAULT_POD_CIDR))?;
     let service_cidr = network::parse_cidr("service_cidr", &text(&request.service_cidr, network::DEFAULT_SERVICE_CIDR))?;

@@ -87,7 +87,7 @@ pub struct UpdateCluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = labels::label_changes)]
     pub labels: Option<BTreeMap<String, Option<String>>>,
-    /// The version to go to: forwards, by one minor at most.
+    /// The version to go to: forwards, by one minor at most; back only to the version that still runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^v?[0-9]{1,4}\\.[0-9]{1,4}\\.[0-9]{1,4}$", example = "1.35.1")]
     pub kubernetes_version: Option<String>,

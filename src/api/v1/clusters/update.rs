@@ -22,7 +22,8 @@ const FIXED: [&str; 10] =
 ///
 /// For administrators of the project. A JSON merge patch (RFC 7396) of labels, `kubernetes_version` and
 /// `control_plane_host`; other fields are fixed when a cluster is created. With `If-Match` only when nobody changed it
-/// meanwhile.
+/// meanwhile. Until a new version runs, `kubernetes_version` can be set back to the one that does, and to no version that
+/// is more than one step from it (409).
 #[utoipa::path(patch, path = "/api/v1/clusters/{id}", tag = "clusters", operation_id = "update_cluster", request_body = UpdateCluster,
     params(("id" = ClusterId, Path, description = "The cluster's id"),
         ("If-Match" = Option<String>, Header, min_length = 1, pattern = "^(\\*|\"[0-9]{1,18}\")$", description = "The ETag of the version that was read")),
@@ -50,13 +51,16 @@ pub async fn update(
     if cluster.deleted_at.is_some() {
         return Err(Problem::new(Kind::Conflict, "the cluster is being deleted"));
     }
-    let (spec, labels) = changed(&cluster, change, version)?;
+    let (spec, labels) = changed(&cluster, change, version.map(|entry| entry.version))?;
     if spec == cluster.spec && labels == cluster.labels && expected.is_none_or(|version| version == cluster.resource_version) {
         return Ok((etag(cluster.resource_version), Json(cluster)).into_response());
     }
     let updated = store::clusters::update(&mut tx, id, expected, &spec, &labels).await?;
     let updated = updated.ok_or_else(|| Problem::new(Kind::Conflict, "the cluster is being deleted"))?;
-    tell(&mut tx, &state.ambient, &caller, &updated, "ClusterChanged", difference(&cluster, &updated)).await?;
+    let fetched = version.filter(|entry| entry.version != cluster.spec.kubernetes_version);
+    let fetched = fetched.as_ref().map_or("", versions::fetched_first);
+    let message = format!("{}{fetched}", difference(&cluster, &updated));
+    tell(&mut tx, &state.ambient, &caller, &updated, "ClusterChanged", message).await?;
     if updated.generation != cluster.generation {
         enqueue_reconcile(&mut tx, &state.ambient, &updated).await?;
     }
@@ -76,7 +80,7 @@ fn changed(cluster: &Cluster, change: UpdateCluster, version: Option<KubernetesV
     }
     label::validate_all(&labels)?;
     if let Some(version) = version {
-        cluster.spec.kubernetes_version.check_upgrade(version)?;
+        check_version(cluster, version)?;
         spec.kubernetes_version = version;
     }
     if let Some(host) = change.control_plane_host {
@@ -86,6 +90,24 @@ fn changed(cluster: &Cluster, change: UpdateCluster, version: Option<KubernetesV
         spec.control_plane_host = host;
     }
     Ok((spec, labels))
+}
+
+/// Whether the cluster may go to a version: one step from what is asked for already, and from what runs. While a change is
+/// under way what runs alone counts, so that a version that cannot be had can be taken back.
+fn check_version(cluster: &Cluster, to: KubernetesVersion) -> Result<(), Problem> {
+    let asked = cluster.spec.kubernetes_version;
+    let Some(running) = cluster.status.kubernetes_version.filter(|running| *running != asked) else {
+        return Ok(asked.check_upgrade(to)?);
+    };
+    running.check_upgrade(to).map_err(|_| {
+        let name = &cluster.name;
+        let way_out = if asked < running {
+            format!("a control plane cannot go back to {asked}; set it to {running} first")
+        } else {
+            format!("wait for {asked} or set it back")
+        };
+        Problem::new(Kind::Conflict, format!("{name} still runs {running}; {way_out}"))
+    })
 }
 
 fn difference(before: &Cluster, after: &Cluster) -> String {

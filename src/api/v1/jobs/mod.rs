@@ -1,4 +1,4 @@
-//! Jobs: seen, and begun anew when they were given up.
+//! Jobs: seen, begun anew when they were given up, and hurried while they wait.
 
 use axum::Json;
 use axum::extract::State;
@@ -66,12 +66,13 @@ pub async fn get(State(state): State<ApiState>, caller: Caller, Path(id): Path<J
     Ok(Json(visible(&mut *sql, &caller, id).await?))
 }
 
-/// Begin a dead job anew
+/// Begin a dead job anew, or hurry one that waits
 ///
-/// For administrators of its project. A job that is not dead answers 409.
+/// For administrators of its project. A dead job, and one that waits for its next attempt, is due at once and has all its
+/// attempts again; one that is due already stays as it is. A job that runs or ended well answers 409.
 #[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", tag = "jobs", operation_id = "retry_job",
     params(("id" = JobId, Path, description = "The job's id")),
-    responses((status = 200, description = "The job, pending again", body = Job)))]
+    responses((status = 200, description = "The job, due", body = Job)))]
 pub async fn retry(State(state): State<ApiState>, caller: Caller, Path(id): Path<JobId>) -> Result<Json<Job>, Problem> {
     let mut tx = state.store.begin().await?;
     let job = visible(tx.sql(), &caller, id).await?;
@@ -81,7 +82,11 @@ pub async fn retry(State(state): State<ApiState>, caller: Caller, Path(id): Path
     }
     let now = state.ambient.now();
     if !store::jobs::retry(&mut tx, now, id).await? {
-        return Err(Problem::new(Kind::Conflict, format!("the job is {}; only a dead job can be begun anew", job.state.as_str())));
+        if job.state == JobState::Pending {
+            return Ok(Json(job));
+        }
+        let detail = format!("the job is {}; only one that is dead or waits can be begun anew", job.state.as_str());
+        return Err(Problem::new(Kind::Conflict, detail));
     }
     let cluster = match job.cluster_id {
         Some(id) => store::clusters::find(tx.sql(), id).await?.map(|cluster| (cluster.id, cluster.name)),
@@ -92,7 +97,7 @@ pub async fn retry(State(state): State<ApiState>, caller: Caller, Path(id): Path
         cluster,
         severity: Severity::Normal,
         reason: "JobRetried".into(),
-        message: format!("job {id} ({}) was begun anew", job.kind),
+        message: format!("job {id} ({}) was {}", job.kind, if job.state == JobState::Dead { "begun anew" } else { "hurried" }),
         actor: Some(caller.name().to_owned()),
     };
     store::events::append(&mut tx, now, event).await?;

@@ -48,12 +48,8 @@ pub async fn create(
         None => by_certificate(&state, &caller, &cluster, &asked).await?,
         Some(account) => by_token(&state, &caller, &cluster, &asked, account).await?,
     };
-    let name = match &asked.namespace {
-        Some(namespace) => format!("{}-{namespace}", cluster.label),
-        None => cluster.label.clone(),
-    };
     let parts = KubeconfigParts {
-        name,
+        name: asked.entry_name(&cluster.label),
         server: endpoint.server,
         tls_server_name: endpoint.tls_server_name,
         ca_pem,
@@ -89,7 +85,10 @@ impl Asked {
         let least = if request.service_account.is_some() { MIN_TOKEN_TTL } else { MIN_TTL };
         let (least, longest) = (least.as_secs(), MAX_TTL.as_secs());
         if !(least..=longest).contains(&ttl_seconds) {
-            return Err(Problem::invalid("ttl_seconds", format!("{ttl_seconds} is out of range; give {least} to {longest} seconds")));
+            let days = longest / 86_400;
+            let shortest = if least % 60 == 0 { format!("{}m", least / 60) } else { format!("{least}s") };
+            let message = format!("{ttl_seconds} seconds are out of range; give {shortest} to {days}d ({least} to {longest} seconds)");
+            return Err(Problem::invalid("ttl_seconds", message));
         }
         if let Some(namespace) = &request.namespace {
             check_label("namespace", namespace)?;
@@ -100,6 +99,18 @@ impl Asked {
             caller.require(cluster.project_id, Role::Admin, "cluster", "a kubeconfig of a ServiceAccount")?;
         }
         Ok(Self { role, namespace: request.namespace, service_account, ttl_seconds })
+    }
+
+    /// The name of the file's entries: kubeconfigs that may do different things stand side by side in a merged file.
+    fn entry_name(&self, label: &str) -> String {
+        let mut name = label.to_owned();
+        if self.role != ClusterRole::Admin {
+            name = format!("{name}-{}", self.role.as_str());
+        }
+        if let Some(namespace) = &self.namespace {
+            name = format!("{name}-{namespace}");
+        }
+        name
     }
 }
 

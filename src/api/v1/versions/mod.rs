@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::auth::Caller;
 use crate::api::problem::Problem;
-use crate::api::state::ApiState;
+use crate::api::state::{ApiState, CatalogueEntry};
 use crate::api::v1::settings;
 use crate::domain::{Invalid, KubernetesVersion};
 
@@ -39,12 +39,17 @@ pub async fn list(State(state): State<ApiState>, _caller: Caller) -> Result<Json
     Ok(Json(Versions { items: items.collect() }))
 }
 
+/// What an event adds about a version whose programs are not on the machine; empty where they are.
+pub(crate) fn fetched_first(entry: &CatalogueEntry) -> &'static str {
+    if entry.installed { "" } else { "; its programs are not on the platform's host and are fetched first" }
+}
+
 /// Reads a version and refuses one that is not in the catalogue.
-pub(crate) async fn known(state: &ApiState, text: &str) -> Result<KubernetesVersion, Problem> {
+pub(crate) async fn known(state: &ApiState, text: &str) -> Result<CatalogueEntry, Problem> {
     let version: KubernetesVersion = text.parse()?;
     let entries = state.ports.catalogue.versions().await.map_err(|cause| Problem::internal("reading the catalogue", &cause))?;
-    if entries.iter().any(|entry| entry.version == version) {
-        return Ok(version);
+    if let Some(entry) = entries.iter().find(|entry| entry.version == version) {
+        return Ok(*entry);
     }
     let known = entries.iter().map(|entry| entry.version.to_string()).collect::<Vec<_>>().join(", ");
     Err(Invalid::new("kubernetes_version", format!("{version} is not available; there are {known}")).into())

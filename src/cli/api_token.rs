@@ -7,6 +7,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::called;
 use super::output::{self, Columns, Format};
 use super::session::Session;
 use crate::domain::user::{ApiToken, Role};
@@ -68,7 +69,7 @@ pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
         }
         Command::List => {
             let tokens: Vec<ApiToken> = session.client.list("/api/v1/api-tokens", &[]).await?;
-            output::list(session.format, &tokens, "no tokens; make one with `kubebyon api-token create NAME`")
+            output::list(session.format, &tokens, &format!("no tokens; make one with `{}`", called::command("api-token create NAME")))
         }
         Command::Revoke { id } => {
             session.client.delete::<Value>(&format!("/api/v1/api-tokens/{id}"), &[]).await?;

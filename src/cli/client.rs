@@ -8,6 +8,7 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::called;
 use super::credentials::Login;
 use crate::domain::page::Page;
 
@@ -29,6 +30,8 @@ pub struct Client {
     http: reqwest::Client,
     base: String,
     token: Option<String>,
+    /// The socket, where that is the way.
+    socket: Option<PathBuf>,
 }
 
 /// What the API answered when it refused.
@@ -69,13 +72,10 @@ impl Client {
             .read_timeout(Duration::from_secs(120));
         let Some(server) = server else {
             if !target.socket.exists() {
-                bail!(
-                    "no daemon answers at {}: start it (systemctl start kubebyon), name its data folder with --data-dir, or reach one elsewhere with `kubebyon login URL`",
-                    target.socket.display()
-                );
+                bail!("{}", no_daemon(&target.socket));
             }
             let http = builder.unix_socket(target.socket.as_path()).no_proxy().build()?;
-            return Ok(Self { http, base: "http://localhost".to_owned(), token: None });
+            return Ok(Self { http, base: "http://localhost".to_owned(), token: None, socket: Some(target.socket.clone()) });
         };
         let ca = match (&target.ca_file, &login) {
             (Some(file), _) => Some(std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?),
@@ -88,7 +88,7 @@ impl Client {
             builder = builder.tls_certs_only(certificates);
         }
         let token = target.token.clone().or_else(|| login.map(|l| l.token));
-        Ok(Self { http: builder.build()?, base: server.trim_end_matches('/').to_owned(), token })
+        Ok(Self { http: builder.build()?, base: server.trim_end_matches('/').to_owned(), token, socket: None })
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
@@ -110,12 +110,21 @@ impl Client {
     }
 
     fn unreachable(&self, error: reqwest::Error) -> anyhow::Error {
-        let hint = if error.is_timeout() {
-            "it did not answer in time"
-        } else if error.is_connect() {
-            "it cannot be reached; when its certificate is its own authority's, give --ca-file (on its host: <data dir>/platform-ca.crt)"
-        } else {
-            "the connection broke"
+        if let Some(socket) = &self.socket {
+            return match Failure::of(&error) {
+                Failure::Refused | Failure::Absent => anyhow::anyhow!("{}", no_daemon(socket)),
+                _ if error.is_timeout() => anyhow::anyhow!("the daemon at {} did not answer in time", socket.display()),
+                _ => anyhow::Error::new(error).context(format!("the connection to the daemon at {} failed", socket.display())),
+            };
+        }
+        let hint = match Failure::of(&error) {
+            Failure::Certificate => {
+                "its certificate is not trusted; when that is its own authority's, give --ca-file (on its host: <data dir>/platform-ca.crt)"
+            }
+            Failure::Refused => "nothing listens there; look at the host and the port, and whether the platform runs",
+            _ if error.is_timeout() => "it did not answer in time",
+            _ if error.is_connect() => "it cannot be reached; look at the host and the port",
+            _ => "the connection broke",
         };
         anyhow::Error::new(error).context(format!("{}: {hint}", self.base))
     }
@@ -177,12 +186,93 @@ fn refusal(status: StatusCode, body: &[u8]) -> String {
         }
     }
     if status == StatusCode::UNAUTHORIZED {
-        message.push_str("; sign in with `kubebyon login URL`, or give --token");
+        message.push_str(&format!("; sign in with `{}`, or give --token", called::command("login URL")));
     }
     message
+}
+
+/// What to do where no daemon answers.
+fn no_daemon(socket: &Path) -> String {
+    format!(
+        "no daemon answers at {}: start it (`systemctl start kubebyon`, or `make up` in a checkout), name its data folder with --data-dir \
+         or its configuration with --config, or reach one elsewhere with `{}`",
+        socket.display(),
+        called::command("login URL")
+    )
+}
+
+/// Why a connection could not be made.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// The server's certificate does not stand the check.
+    Certificate,
+    /// Nothing listens there.
+    Refused,
+    /// There is no such socket.
+    Absent,
+    /// Anything else.
+    Other,
+}
+
+impl Failure {
+    /// Looks through the causes of `error`.
+    fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut next = Some(error);
+        while let Some(cause) = next {
+            if cause.downcast_ref::<rustls::Error>().is_some_and(|e| matches!(e, rustls::Error::InvalidCertificate(_))) {
+                return Self::Certificate;
+            }
+            next = cause.source();
+            let Some(io) = cause.downcast_ref::<std::io::Error>() else { continue };
+            match io.kind() {
+                std::io::ErrorKind::ConnectionRefused => return Self::Refused,
+                std::io::ErrorKind::NotFound => return Self::Absent,
+                // What such an error wraps is not among its sources.
+                _ => next = io.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static)).or(next),
+            }
+        }
+        Self::Other
+    }
 }
 
 /// The socket of a data folder.
 pub fn socket_path(data_dir: &Path) -> PathBuf {
     data_dir.join("kubebyon.sock")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(target: &Target) -> Client {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Client::new(target).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_nobody_listens_at_is_a_daemon_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = socket_path(dir.path());
+        drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+        let client = client(&Target { server: None, token: None, ca_file: None, socket: socket.clone() });
+        let said = format!("{:#}", client.get::<serde_json::Value>("/api/v1/projects", &[]).await.unwrap_err());
+        assert!(said.starts_with(&format!("no daemon answers at {}", socket.display())), "{said}");
+        assert!(said.contains("systemctl start") && !said.contains("--ca-file"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_port_that_nobody_listens_at_is_no_matter_of_certificates() {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = Some(format!("https://127.0.0.1:{port}"));
+        let client = client(&Target { server, token: None, ca_file: None, socket: PathBuf::new() });
+        let said = format!("{:#}", client.get::<serde_json::Value>("/api/v1/projects", &[]).await.unwrap_err());
+        assert!(said.contains("nothing listens there") && !said.contains("--ca-file"), "{said}");
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_told_from_other_failures() {
+        let certificate = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert_eq!(Failure::of(&std::io::Error::other(certificate)), Failure::Certificate);
+        assert_eq!(Failure::of(&std::io::Error::other("else")), Failure::Other);
+    }
 }

@@ -7,6 +7,7 @@ use futures_util::StreamExt as _;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
+use super::called;
 use super::follow::{self, Goal};
 use super::output::{self, Columns, Format};
 use super::session::{Session, cluster_path};
@@ -195,17 +196,14 @@ async fn create(args: CreateArgs, session: &Session) -> anyhow::Result<()> {
         follow::wait(session, &cluster, 0, Goal::Ready(cluster.generation), args.timeout).await?;
         let cluster: Cluster = session.client.get(&cluster_path(&cluster, ""), &[]).await?;
         output::one(session.format, &cluster)?;
-        output::note(&format!("next: kubebyon kubeconfig {} --merge && kubectl get namespaces", reference(session, &cluster)));
+        let merge = called::command(&format!("kubeconfig {} --merge", session.reference(&cluster)));
+        output::note(&format!("next: {merge} && kubectl get namespaces"));
         return Ok(());
     }
     output::one(session.format, &cluster)?;
-    output::note(&format!("it is being made; see `kubebyon cluster events {} --follow`", reference(session, &cluster)));
+    let events = called::command(&format!("cluster events {} --follow", session.reference(&cluster)));
+    output::note(&format!("it is being made; see `{events}`"));
     Ok(())
-}
-
-/// What the person would type for the cluster.
-fn reference(session: &Session, cluster: &Cluster) -> String {
-    if cluster.project == session.project { cluster.name.clone() } else { format!("{}/{}", cluster.project, cluster.name) }
 }
 
 async fn list(selector: Option<String>, all_projects: bool, session: &Session) -> anyhow::Result<()> {
@@ -215,7 +213,7 @@ async fn list(selector: Option<String>, all_projects: bool, session: &Session) -
     }
     query.extend(selector.map(|selector| ("label_selector", selector)));
     let clusters: Vec<Cluster> = session.client.list("/api/v1/clusters", &query).await?;
-    output::list(session.format, &clusters, "no clusters here; create one with `kubebyon cluster create NAME --wait`")
+    output::list(session.format, &clusters, &format!("no clusters here; create one with `{}`", called::command("cluster create NAME --wait")))
 }
 
 async fn get(cluster: &str, session: &Session) -> anyhow::Result<()> {
@@ -278,8 +276,9 @@ async fn upgrade(
             let next = known.into_iter().filter(|v| *v > current && current.check_upgrade(*v).is_ok()).max();
             next.ok_or_else(|| {
                 anyhow::anyhow!(
-                    "{} runs {current}, and no version one step newer is known here; see `kubebyon cluster versions`",
-                    cluster.name
+                    "{} runs {current}, and no version one step newer is known here; see `{}`",
+                    cluster.name,
+                    called::command("cluster versions")
                 )
             })?
         }

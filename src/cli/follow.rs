@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use futures_util::StreamExt as _;
 
-use super::output;
+use super::{called, output};
 use super::session::{Session, cluster_path};
 use crate::domain::cluster::Phase;
 use crate::domain::event::{Event, Severity};
@@ -100,8 +100,11 @@ pub async fn wait(session: &Session, cluster: &Cluster, after: i64, goal: Goal, 
         done = arrival => done,
         Err(error) = steps => if reached(session, cluster, goal).await.unwrap_or(false) { Ok(()) } else { Err(error) },
         () = tokio::time::sleep(timeout) => bail!(
-            "cluster {} is not there after {}; it goes on in the background: see `kubebyon cluster events {}` and `kubebyon job list`",
-            cluster.name, output::span(timeout), cluster.name
+            "cluster {} is not there after {}; it goes on in the background: see `{}` and `{}`",
+            cluster.name,
+            output::span(timeout),
+            called::command(&format!("cluster events {}", session.reference(cluster))),
+            called::command("job list")
         ),
     }
 }
@@ -129,7 +132,7 @@ async fn failure(session: &Session, cluster: &Cluster) -> String {
     let why = cluster.status.condition("Ready").map(|c| c.message.clone()).unwrap_or_default();
     let query = [("cluster", cluster.id.to_string()), ("state", JobState::Dead.as_str().to_owned())];
     let dead: Vec<Job> = session.client.list("/api/v1/jobs", &query).await.unwrap_or_default();
-    let retry = dead.first().map(|job| format!("; once that is mended: kubebyon job retry {}", job.id)).unwrap_or_default();
+    let retry = dead.first().map(|job| format!("; once that is mended: {}", called::command(&format!("job retry {}", job.id)))).unwrap_or_default();
     format!("cluster {} failed: {why}{retry}", cluster.name)
 }
 

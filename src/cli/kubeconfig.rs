@@ -11,6 +11,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::called;
 use super::output::{self, Columns, Format};
 use super::session::{Session, cluster_path};
 use crate::domain::kubeconfig::{ClusterRole, Kubeconfig};
@@ -83,7 +84,7 @@ pub async fn run(args: KubeconfigArgs, session: &Session) -> anyhow::Result<()> 
         Some(Command::List { cluster }) => {
             let cluster = session.cluster(&cluster).await?;
             let records: Vec<Kubeconfig> = session.client.list(&cluster_path(&cluster, "/kubeconfigs"), &[]).await?;
-            output::list(session.format, &records, "none was handed out; make one with `kubebyon kubeconfig CLUSTER`")
+            output::list(session.format, &records, &format!("none was handed out; make one with `{}`", called::command("kubeconfig CLUSTER")))
         }
         Some(Command::Revoke { cluster, id }) => {
             let cluster = session.cluster(&cluster).await?;
@@ -106,7 +107,7 @@ pub async fn run(args: KubeconfigArgs, session: &Session) -> anyhow::Result<()> 
 
 async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
     let Some(reference) = &args.cluster else {
-        bail!("name a cluster: kubebyon kubeconfig CLUSTER; `kubebyon cluster list` shows them");
+        bail!("name a cluster: {}; `{}` shows them", called::command("kubeconfig CLUSTER"), called::command("cluster list"));
     };
     let cluster = session.cluster(reference).await?;
     let body = json!({
@@ -136,10 +137,10 @@ async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
     }
     let lasts = output::span(record.expires_at.since(Ambient::system().now()));
     output::note(&format!(
-        "role {}, good for {lasts} (until {}); make another then, or revoke it with `kubebyon kubeconfig revoke {reference} {}`",
+        "role {}, good for {lasts} (until {}); make another then, or revoke it with `{}`",
         record.role.as_str(),
-        record.expires_at,
-        record.id
+        output::moment(record.expires_at),
+        called::command(&format!("kubeconfig revoke {reference} {}", record.id))
     ));
     Ok(())
 }

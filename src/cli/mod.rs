@@ -4,6 +4,7 @@
 
 mod api_token;
 pub mod assets;
+mod called;
 mod client;
 mod cluster;
 mod config;
@@ -25,7 +26,7 @@ mod versions;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::config::{Config, ConfigErrors, EXIT_CODE, LoadOptions, Loaded};
 use session::{ClientArgs, Session};
@@ -104,7 +105,9 @@ enum Command {
 pub fn main() -> ExitCode {
     // What the whole program's TLS uses; installing it twice is the only failure, and it is harmless.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = Cli::parse();
+    let matches = Cli::command().get_matches();
+    called::remember(std::env::args_os().next().as_deref(), &matches);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match run(cli) {
         Ok(code) => code,
         Err(error) => {

@@ -99,6 +99,27 @@ pub fn span(duration: std::time::Duration) -> String {
     }
 }
 
+/// A point in time for people: RFC 3339 to the second.
+pub fn moment(at: Timestamp) -> String {
+    let text = at.to_string();
+    match text.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => text,
+    }
+}
+
+/// Prints one thing a field a line, the values below each other; those without a value are left out.
+pub fn fields(fields: &[(&str, String)]) {
+    line(&aligned(fields));
+}
+
+fn aligned(fields: &[(&str, String)]) -> String {
+    let width = fields.iter().map(|(title, _)| title.len()).max().unwrap_or(0) + 3;
+    let indent = format!("\n{:width$}", "");
+    let shown = fields.iter().filter(|(_, value)| !value.is_empty());
+    shown.map(|(title, value)| format!("{title:<width$}{}", value.trim_end().replace('\n', &indent))).collect::<Vec<_>>().join("\n")
+}
+
 /// The age of something.
 pub fn age(now: Timestamp, since: Timestamp) -> String {
     span(now.since(since))
@@ -122,6 +143,15 @@ pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_stand_below_each_other_and_times_end_at_seconds() {
+        let fields = [("ID", "7".to_owned()), ("HOST", String::new()), ("LAST ERROR", "no\nroom".to_owned())];
+        assert_eq!(aligned(&fields), "ID           7\nLAST ERROR   no\n             room");
+        for at in ["2026-11-30T23:53:57.123456Z", "2026-11-30T23:53:57Z"] {
+            assert_eq!(moment(at.parse().unwrap()), "2026-11-30T23:53:57Z");
+        }
+    }
 
     #[test]
     fn durations_are_read_and_shown() {

@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 
+use super::called;
 use super::client::{Client, Target};
 use super::output::Format;
 use crate::domain::page::Page;
@@ -61,9 +62,17 @@ impl Session {
         match page.items.into_iter().next() {
             Some(cluster) => Ok(cluster),
             None => {
-                bail!("there is no cluster {name:?} in project {project:?}; see `kubebyon cluster list`, and --project for another project")
+                let list = called::command("cluster list -A");
+                bail!("there is no cluster {name:?} in project {project:?}; see `{list}`, and name another project's as PROJECT/NAME")
             }
         }
+    }
+}
+
+impl Session {
+    /// What the person would type for the cluster.
+    pub fn reference(&self, cluster: &Cluster) -> String {
+        if cluster.project == self.project { cluster.name.clone() } else { format!("{}/{}", cluster.project, cluster.name) }
     }
 }
 

@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::called;
 use super::output::{self, Columns, Format};
 use super::session::Session;
 
@@ -42,7 +43,7 @@ pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
             let Some(key) = key else { return output::list(session.format, &settings, "no settings") };
             settings.retain(|setting| setting.key == key);
             let setting =
-                settings.into_iter().next().with_context(|| format!("there is no setting {key:?}; see `kubebyon settings get`"))?;
+                settings.into_iter().next().with_context(|| format!("there is no setting {key:?}; see `{}`", called::command("settings get")))?;
             output::one(session.format, &setting)
         }
         Command::Set { assignment } => {

@@ -7,6 +7,7 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::called;
 use super::output::{self, Columns, Format};
 use super::session::Session;
 use crate::domain::Ambient;
@@ -115,7 +116,8 @@ async fn create(name: String, password_stdin: bool, platform_admin: bool, sessio
     if let Some(password) = password {
         output::note(&format!("password, shown this once: {password}"));
     }
-    output::note(&format!("give a role with `kubebyon user role {name} member --project PROJECT`"));
+    let project = if called::names_project() { "" } else { " --project PROJECT" };
+    output::note(&format!("give a role with `{}`", called::command(&format!("user role {name} member{project}"))));
     Ok(())
 }
 
@@ -124,7 +126,7 @@ async fn find(reference: &str, session: &Session) -> anyhow::Result<User> {
     users
         .into_iter()
         .find(|user| user.name == reference || user.id.to_string() == reference)
-        .with_context(|| format!("there is no user {reference:?}; see `kubebyon user list`"))
+        .with_context(|| format!("there is no user {reference:?}; see `{}`", called::command("user list")))
 }
 
 async fn change_user(reference: &str, change: &Value, session: &Session) -> anyhow::Result<()> {

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
+use super::called;
 use super::output::Format;
 use crate::assets::{Arch, AssetStatus, Assets, BuildMode, Mirror, Mode, Outcome, Settings, State, Want, catalogue, progress};
 use crate::domain::KubernetesVersion;
@@ -17,6 +18,7 @@ use crate::domain::KubernetesVersion;
 pub enum Command {
     /// Fetch programs from the mirror with their published checksums, else build them from their Go modules.
     Fetch(Fetch),
+    #[command(visible_alias = "ls")]
     /// List the programs of this build's catalogue and how they stand.
     List(List),
 }
@@ -70,6 +72,9 @@ pub async fn run(command: Command, settings: &Settings, format: Format) -> anyho
 }
 
 async fn run_fetch(fetch: Fetch, settings: &Settings, format: Format) -> anyhow::Result<()> {
+    if let Some(folder) = fetch.from.as_ref().filter(|folder| !folder.is_dir()) {
+        anyhow::bail!("there is no folder {}; --from takes one that is laid out like an assets folder or like a mirror", folder.display());
+    }
     let arch = fetch.arch.unwrap_or_else(Arch::host);
     let wants = wants(&fetch, arch, settings.kubernetes_version)?;
     let store = Assets::open(&settings.dir, arch, fetch.mirror.unwrap_or_else(|| settings.mirror.clone()));
@@ -127,9 +132,15 @@ fn run_list(list: &List, settings: &Settings, format: Format) -> anyhow::Result<
     print(&rows, format, &["kind", "version", "arch", "state", "source", "size"], &["path", "detail"])?;
     let damaged: Vec<&AssetStatus> = statuses.iter().filter(|s| matches!(s.state, State::Damaged(_))).collect();
     match damaged.first() {
-        Some(first) => anyhow::bail!("{} is {}: run `{}`", first.want, first.state, first.want.remedy()),
+        Some(first) => anyhow::bail!("{} is {}: run `{}`", first.want, first.state, remedy(&first.want)),
         None => Ok(()),
     }
+}
+
+/// The command that brings it, as the person would type it.
+pub fn remedy(want: &Want) -> String {
+    let command = want.remedy();
+    command.strip_prefix("kubebyon ").map_or_else(|| command.clone(), called::command)
 }
 
 /// One item as every output shows it.
@@ -139,7 +150,7 @@ fn row(store: &Assets, status: &AssetStatus) -> Value {
     let source = files.and_then(|f| f.values().next()).map(|f| f.source.name());
     let detail = match &status.state {
         State::Damaged(reason) => reason.clone(),
-        State::Missing => want.remedy(),
+        State::Missing => remedy(want),
         State::Ready => String::new(),
     };
     json!({
@@ -219,6 +230,15 @@ mod tests {
         assert!(wants(&fetch(&["--kubernetes", "1.33.1"]), Arch::Amd64, None).is_err());
         let configured = wants(&fetch(&[]), Arch::Amd64, Some(KubernetesVersion::new(1, 34, 4))).unwrap();
         assert_eq!(configured[0].version, "1.34.4");
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_not_there_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let absent = dir.path().join("absent");
+        let settings = Settings { dir: dir.path().into(), mirror: Mirror::Upstream, kubernetes_version: None };
+        let said = run_fetch(fetch(&["--helm", "--from", absent.to_str().unwrap()]), &settings, Format::Table).await.unwrap_err();
+        assert!(said.to_string().starts_with(&format!("there is no folder {}", absent.display())), "{said}");
     }
 
     #[test]

@@ -11,8 +11,10 @@ use super::called;
 use super::follow::{self, Goal};
 use super::output::{self, Columns, Format};
 use super::session::{Session, cluster_path};
+use crate::api::v1::clusters::DeletionPlan;
 use crate::domain::cluster::{Addon, Cluster, EngineKind, Phase, PublicAccessMode};
 use crate::domain::event::Event;
+use crate::domain::network::{DEFAULT_API_LOCAL_ADDRESS, DEFAULT_POD_CIDR, DEFAULT_SERVICE_CIDR};
 use crate::domain::{Ambient, KubernetesVersion};
 
 /// Clusters: what tenants are handed.
@@ -24,6 +26,7 @@ pub enum Command {
     )]
     Create(Box<CreateArgs>),
     /// List clusters
+    #[command(visible_alias = "ls")]
     List {
         /// Only those whose labels match, such as team=web,tier!=old
         #[arg(short = 'l', long, value_name = "SELECTOR")]
@@ -38,7 +41,7 @@ pub enum Command {
         cluster: String,
     },
     /// Delete a cluster and everything in it
-    #[command(after_help = "Example: kubebyon cluster delete demo --dry-run")]
+    #[command(visible_alias = "rm", after_help = "Example: kubebyon cluster delete demo --dry-run")]
     Delete {
         /// NAME, PROJECT/NAME or id
         cluster: String,
@@ -108,7 +111,7 @@ pub struct CreateArgs {
     /// The Kubernetes version; see `kubebyon cluster versions`
     #[arg(long, value_name = "V")]
     kubernetes_version: Option<KubernetesVersion>,
-    /// What runs its control plane
+    /// What runs its control plane; this release runs `local`
     #[arg(long, value_name = "E")]
     engine: Option<EngineKind>,
     /// How it is reached from outside
@@ -117,11 +120,9 @@ pub struct CreateArgs {
     /// The host that its kubeconfigs name
     #[arg(long, value_name = "H")]
     control_plane_host: Option<String>,
-    /// The pods' addresses
-    #[arg(long, value_name = "C")]
+    #[arg(long, value_name = "C", help = format!("The pods' addresses; default: {DEFAULT_POD_CIDR}"))]
     pod_cidr: Option<String>,
-    /// The Services' addresses
-    #[arg(long, value_name = "C")]
+    #[arg(long, value_name = "C", help = format!("The Services' addresses; default: {DEFAULT_SERVICE_CIDR}"))]
     service_cidr: Option<String>,
     /// The pod network: ours, or none for those who bring their own
     #[arg(long, value_name = "CNI")]
@@ -129,8 +130,7 @@ pub struct CreateArgs {
     /// kube-proxy: ours, or none for those who replace it
     #[arg(long, value_name = "P")]
     kube_proxy: Option<Addon>,
-    /// The address on every node that leads to the API server
-    #[arg(long, value_name = "A")]
+    #[arg(long, value_name = "A", help = format!("The address on every node that leads to the API server; default: {DEFAULT_API_LOCAL_ADDRESS}"))]
     api_local_address: Option<std::net::IpAddr>,
     /// A label, KEY=VALUE; may be given more than once
     #[arg(short = 'l', long = "label", value_name = "K=V", value_parser = parse_label)]
@@ -213,13 +213,17 @@ async fn list(selector: Option<String>, all_projects: bool, session: &Session) -
     }
     query.extend(selector.map(|selector| ("label_selector", selector)));
     let clusters: Vec<Cluster> = session.client.list("/api/v1/clusters", &query).await?;
-    output::list(session.format, &clusters, &format!("no clusters here; create one with `{}`", called::command("cluster create NAME --wait")))
+    output::list(
+        session.format,
+        &clusters,
+        &format!("no clusters here; create one with `{}`", called::command("cluster create NAME --wait")),
+    )
 }
 
 async fn get(cluster: &str, session: &Session) -> anyhow::Result<()> {
     let cluster = session.cluster(cluster).await?;
-    output::one(session.format, &cluster)?;
     if session.format == Format::Wide || session.format == Format::Table {
+        output::fields(&description(&cluster));
         for component in &cluster.status.components {
             let state = if component.healthy { "healthy" } else { "down" };
             let pid = component.pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
@@ -230,8 +234,51 @@ async fn get(cluster: &str, session: &Session) -> anyhow::Result<()> {
         for condition in cluster.status.conditions.iter().filter(|c| !c.status) {
             output::line(&format!("  {}=False ({}): {}", condition.kind, condition.reason, condition.message));
         }
+        return Ok(());
     }
-    Ok(())
+    output::one(session.format, &cluster)
+}
+
+/// A cluster for people, a field a line.
+fn description(cluster: &Cluster) -> Vec<(&'static str, String)> {
+    let spec = &cluster.spec;
+    let endpoint = cluster.status.endpoint.as_ref();
+    let own = |addon: Addon| if addon == Addon::None { "the owner's" } else { "" }.to_owned();
+    vec![
+        ("NAME", cluster.name()),
+        ("STATUS", state(cluster)),
+        ("VERSION", version(cluster)),
+        ("SERVER", endpoint.map(|e| e.server.clone()).unwrap_or_default()),
+        ("ACCESS MODE", spec.public_access_mode.as_str().to_owned()),
+        ("TLS SERVER NAME", endpoint.and_then(|e| e.tls_server_name.clone()).unwrap_or_default()),
+        ("CONTROL PLANE HOST", spec.control_plane_host.clone().unwrap_or_default()),
+        ("POD CIDR", spec.pod_cidr.to_string()),
+        ("SERVICE CIDR", spec.service_cidr.to_string()),
+        ("API LOCAL ADDRESS", spec.api_local_address.to_string()),
+        ("CNI", own(spec.cni)),
+        ("KUBE-PROXY", own(spec.kube_proxy)),
+        ("ENGINE", spec.engine.as_str().to_owned()),
+        ("HOST", cluster.host.clone().unwrap_or_default()),
+        ("CREATED", output::moment(cluster.created_at)),
+        ("DELETION ASKED FOR", cluster.deleted_at.map(output::moment).unwrap_or_default()),
+        ("LABEL", cluster.label.clone()),
+        ("LABELS", labels(cluster)),
+        ("ID", cluster.id.to_string()),
+    ]
+}
+
+/// Its labels as a selector has them.
+fn labels(cluster: &Cluster) -> String {
+    cluster.labels.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(",")
+}
+
+/// The version that runs, and the one that was asked for where it is another.
+fn version(cluster: &Cluster) -> String {
+    let asked = cluster.spec.kubernetes_version;
+    match cluster.status.kubernetes_version {
+        Some(running) if running != asked => format!("{running} → {asked}"),
+        _ => asked.to_string(),
+    }
 }
 
 async fn delete(cluster: &str, wait: bool, dry_run: bool, timeout: Duration, session: &Session) -> anyhow::Result<()> {
@@ -239,7 +286,16 @@ async fn delete(cluster: &str, wait: bool, dry_run: bool, timeout: Duration, ses
     if dry_run {
         let plan: Value = session.client.delete(&cluster_path(&cluster, ""), &[("dry_run", "true".to_owned())]).await?;
         output::note("dry run: nothing was deleted; this would go:");
-        return output::value(session.format, &plan);
+        match session.format {
+            Format::Json | Format::Yaml => return output::value(session.format, &plan),
+            Format::Name => output::line(&cluster.name()),
+            Format::Table | Format::Wide => {
+                let plan: DeletionPlan = serde_json::from_value(plan)?;
+                let removes: Vec<_> = plan.removes.iter().map(|r| (r.kind.as_str(), r.description.clone())).collect();
+                output::fields(&removes);
+            }
+        }
+        return Ok(());
     }
     let newest = newest_event(session, &cluster).await?;
     session.client.delete::<Value>(&cluster_path(&cluster, ""), &[]).await?;
@@ -295,17 +351,22 @@ async fn upgrade(
 
 async fn label(cluster: &str, changes: &[String], session: &Session) -> anyhow::Result<()> {
     let cluster = session.cluster(cluster).await?;
-    let mut labels = std::collections::BTreeMap::new();
-    for change in changes {
-        if let Some(key) = change.strip_suffix('-').filter(|key| !key.contains('=')) {
-            labels.insert(key.to_owned(), None);
+    let mut change = std::collections::BTreeMap::new();
+    for text in changes {
+        if let Some(key) = text.strip_suffix('-').filter(|key| !key.contains('=')) {
+            change.insert(key.to_owned(), None);
         } else {
-            let (key, value) = parse_label(change).map_err(anyhow::Error::msg)?;
-            labels.insert(key, Some(value));
+            let (key, value) = parse_label(text).map_err(anyhow::Error::msg)?;
+            change.insert(key, Some(value));
         }
     }
-    let changed: Cluster = session.client.call(Method::PATCH, &cluster_path(&cluster, ""), &json!({ "labels": labels })).await?;
-    output::one(session.format, &changed)
+    let changed: Cluster = session.client.call(Method::PATCH, &cluster_path(&cluster, ""), &json!({ "labels": change })).await?;
+    if !matches!(session.format, Format::Table | Format::Wide) {
+        return output::one(session.format, &changed);
+    }
+    let shown = if changed.labels.is_empty() { "none".to_owned() } else { labels(&changed) };
+    output::fields(&[("CLUSTER", changed.name()), ("LABELS", shown)]);
+    Ok(())
 }
 
 async fn events(cluster: &str, follow: bool, session: &Session) -> anyhow::Result<()> {
@@ -351,7 +412,7 @@ impl Columns for Cluster {
     fn titles(wide: bool) -> Vec<&'static str> {
         let mut titles = vec!["PROJECT", "NAME", "STATUS", "VERSION", "SERVER", "AGE"];
         if wide {
-            titles.extend(["ENGINE", "LABEL", "LABELS", "ID"]);
+            titles.extend(["ENGINE", "LABEL", "ID", "LABELS"]);
         }
         titles
     }
@@ -361,13 +422,12 @@ impl Columns for Cluster {
             self.project.clone(),
             self.name.clone(),
             state(self),
-            self.spec.kubernetes_version.to_string(),
+            version(self),
             self.status.endpoint.as_ref().map_or_else(|| "-".to_owned(), |endpoint| endpoint.server.clone()),
             output::age(Ambient::system().now(), self.created_at),
         ];
         if wide {
-            let labels: Vec<String> = self.labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-            cells.extend([self.spec.engine.as_str().to_owned(), self.label.clone(), labels.join(","), self.id.to_string()]);
+            cells.extend([self.spec.engine.as_str().to_owned(), self.label.clone(), self.id.to_string(), labels(self)]);
         }
         cells
     }
@@ -388,16 +448,16 @@ fn state(cluster: &Cluster) -> String {
 
 impl Columns for Event {
     fn titles(_wide: bool) -> Vec<&'static str> {
-        vec!["TIME", "SEVERITY", "REASON", "MESSAGE", "BY"]
+        vec!["TIME", "SEVERITY", "REASON", "BY", "MESSAGE"]
     }
 
     fn cells(&self, _wide: bool) -> Vec<String> {
         vec![
-            self.at.to_string(),
+            output::moment(self.at),
             self.severity.as_str().to_owned(),
             self.reason.clone(),
+            self.actor.clone().unwrap_or_else(|| "-".to_owned()),
             self.message.clone(),
-            self.actor.clone().unwrap_or_default(),
         ]
     }
 

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::called;
 use super::output::{self, Format};
 use crate::assets::{Arch, Assets, State};
 use crate::config::{Loaded, Role};
@@ -28,6 +29,7 @@ pub async fn run(args: DoctorArgs, loaded: &Loaded, format: Format) -> anyhow::R
         data_dir: config.data_dir.clone(),
         listen: config.listen.0,
         advertise_host: config.advertise_address.as_ref().map(|address| address.host.clone()),
+        control_plane_host: config.control_plane_host.clone(),
         node_ports: (config.has_role(Role::Api) && config.public_access_mode == PublicAccessMode::Nodeport)
             .then(|| config.nodeport_range.first..=config.nodeport_range.last),
         cluster_memory: config.limits.cluster_memory_estimate_bytes.bytes(),
@@ -50,13 +52,19 @@ fn assets_report(loaded: &Loaded, deep: bool) -> AssetsReport {
     let damaged = assets.verify_all(deep).into_iter().filter(|status| matches!(status.state, State::Damaged(_)));
     AssetsReport {
         versions,
-        problems: damaged.map(|status| format!("{} is {}: run `{}`", status.want, status.state, status.want.remedy())).collect(),
+        problems: damaged
+            .map(|status| format!("{} is {}: run `{}`", status.want, status.state, super::assets::remedy(&status.want)))
+            .collect(),
     }
 }
 
 fn print(format: Format, findings: &[Finding]) -> anyhow::Result<()> {
     if matches!(format, Format::Json | Format::Yaml) {
         return output::value(format, &serde_json::json!({ "items": findings }));
+    }
+    if format == Format::Name {
+        findings.iter().for_each(|finding| output::line(finding.check));
+        return Ok(());
     }
     for finding in findings {
         let mark = match finding.status {
@@ -66,6 +74,7 @@ fn print(format: Format, findings: &[Finding]) -> anyhow::Result<()> {
         };
         output::line(&format!("{mark}  {:<12} {}", finding.check, finding.message));
         if let Some(remedy) = &finding.remedy {
+            let remedy = remedy.replace("`kubebyon ", &format!("`{}", called::command("")));
             output::line(&format!("      {:<12} → {remedy}", ""));
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::bail;
 use futures_util::StreamExt as _;
 
-use super::{called, output};
 use super::session::{Session, cluster_path};
+use super::{called, output};
 use crate::domain::cluster::Phase;
 use crate::domain::event::{Event, Severity};
 use crate::domain::job::{Job, JobState};
@@ -132,7 +132,8 @@ async fn failure(session: &Session, cluster: &Cluster) -> String {
     let why = cluster.status.condition("Ready").map(|c| c.message.clone()).unwrap_or_default();
     let query = [("cluster", cluster.id.to_string()), ("state", JobState::Dead.as_str().to_owned())];
     let dead: Vec<Job> = session.client.list("/api/v1/jobs", &query).await.unwrap_or_default();
-    let retry = dead.first().map(|job| format!("; once that is mended: {}", called::command(&format!("job retry {}", job.id)))).unwrap_or_default();
+    let retry =
+        dead.first().map(|job| format!("; once that is mended: {}", called::command(&format!("job retry {}", job.id)))).unwrap_or_default();
     format!("cluster {} failed: {why}{retry}", cluster.name)
 }
 

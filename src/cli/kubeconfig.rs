@@ -22,7 +22,7 @@ use crate::domain::{Ambient, KubeconfigId};
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  kubebyon kubeconfig demo > demo.kubeconfig\n  kubebyon kubeconfig demo --merge\n  \
     kubebyon kubeconfig demo --role view --ttl 1h --file view.kubeconfig\n  \
-    kubebyon kubeconfig demo --service-account ci/deployer --role edit --ttl 30d --file ci.kubeconfig")]
+    kubebyon kubeconfig demo --service-account default/deployer --role edit --ttl 30d --file ci.kubeconfig")]
 pub struct KubeconfigArgs {
     #[command(subcommand)]
     command: Option<Command>,
@@ -34,6 +34,7 @@ pub struct KubeconfigArgs {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the kubeconfigs of a cluster that were handed out
+    #[command(visible_alias = "ls")]
     List {
         /// NAME, PROJECT/NAME or id
         cluster: String,
@@ -43,7 +44,7 @@ pub enum Command {
         /// NAME, PROJECT/NAME or id
         cluster: String,
         /// The id that `kubeconfig list` shows
-        id: KubeconfigId,
+        id: String,
     },
 }
 
@@ -54,14 +55,14 @@ struct IssueArgs {
     /// How long it is good for
     #[arg(long, value_parser = output::parse_duration, default_value = "8h", value_name = "D")]
     ttl: Duration,
-    /// What it may do
-    #[arg(long, default_value = "admin")]
-    role: ClusterRole,
+    /// What it may do; default: the most that you may
+    #[arg(long)]
+    role: Option<ClusterRole>,
     /// The one namespace it is good for
     #[arg(long, value_name = "NS")]
     namespace: Option<String>,
     /// Hold the token of this ServiceAccount (NAMESPACE/NAME; made where it is absent), for CI and Argo CD
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "role")]
     service_account: Option<String>,
     /// Write it to this file (0600) instead of standard output
     #[arg(long, value_name = "F", conflicts_with = "merge")]
@@ -84,10 +85,18 @@ pub async fn run(args: KubeconfigArgs, session: &Session) -> anyhow::Result<()> 
         Some(Command::List { cluster }) => {
             let cluster = session.cluster(&cluster).await?;
             let records: Vec<Kubeconfig> = session.client.list(&cluster_path(&cluster, "/kubeconfigs"), &[]).await?;
-            output::list(session.format, &records, &format!("none was handed out; make one with `{}`", called::command("kubeconfig CLUSTER")))
+            output::list(
+                session.format,
+                &records,
+                &format!("none was handed out; make one with `{}`", called::command("kubeconfig CLUSTER")),
+            )
         }
         Some(Command::Revoke { cluster, id }) => {
             let cluster = session.cluster(&cluster).await?;
+            let Ok(id) = id.parse::<KubeconfigId>() else {
+                let list = called::command(&format!("kubeconfig list {}", session.reference(&cluster)));
+                bail!("{id:?} is no id of a kubeconfig; see `{list}`");
+            };
             session.client.delete::<Value>(&cluster_path(&cluster, &format!("/kubeconfigs/{id}")), &[]).await?;
             match session.format {
                 Format::Json | Format::Yaml => output::value(session.format, &json!({ "id": id, "revoked": true })),
@@ -110,14 +119,13 @@ async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
         bail!("name a cluster: {}; `{}` shows them", called::command("kubeconfig CLUSTER"), called::command("cluster list"));
     };
     let cluster = session.cluster(reference).await?;
-    let body = json!({
-        "ttl_seconds": args.ttl.as_secs(),
-        "role": args.role,
-        "namespace": args.namespace,
-        "service_account": args.service_account,
-    });
+    let mut body = json!({ "ttl_seconds": args.ttl.as_secs(), "namespace": args.namespace, "service_account": args.service_account });
+    if let Some(role) = args.role {
+        body["role"] = json!(role);
+    }
     let issued: Issued = session.client.call(Method::POST, &cluster_path(&cluster, "/kubeconfigs"), &body).await?;
     let record = &issued.record;
+    let look = look(record);
     if args.merge {
         let path = kubeconfig_path()?;
         let existing = match std::fs::read_to_string(&path) {
@@ -126,10 +134,10 @@ async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
         };
         write_private(&path, &crate::pki::kubeconfig::merge(&existing, &issued.kubeconfig)?)?;
-        output::note(&format!("{} has it as its current context: try `kubectl get namespaces`", path.display()));
+        output::note(&format!("{} has it as its current context: try `kubectl {look}`", path.display()));
     } else if let Some(path) = &args.file {
         write_private(path, &issued.kubeconfig)?;
-        output::note(&format!("written to {}: try `kubectl --kubeconfig {} get namespaces`", path.display(), path.display()));
+        output::note(&format!("written to {}: try `kubectl --kubeconfig {} {look}`", path.display(), path.display()));
     } else if matches!(session.format, Format::Json) {
         output::value(session.format, &issued)?;
     } else {
@@ -143,6 +151,11 @@ async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
         called::command(&format!("kubeconfig revoke {reference} {}", record.id))
     ));
     Ok(())
+}
+
+/// What kubectl may be asked with it at once: namespaces are seen by those alone who may see all of them.
+fn look(record: &Kubeconfig) -> &'static str {
+    if record.namespace.is_some() { "get pods" } else { "get namespaces" }
 }
 
 /// The file that kubectl would write to: the first of KUBECONFIG, else ~/.kube/config.
@@ -209,5 +222,20 @@ impl Columns for Kubeconfig {
 
     fn name(&self) -> String {
         self.id.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::cli::Cli;
+
+    #[test]
+    fn a_service_account_needs_a_role_and_a_person_does_not() {
+        assert!(Cli::try_parse_from(["kubebyon", "kubeconfig", "demo"]).is_ok());
+        let error = Cli::try_parse_from(["kubebyon", "kubeconfig", "demo", "--service-account", "default/ci"]).unwrap_err();
+        assert!(error.to_string().contains("--role"), "{error}");
+        assert!(Cli::try_parse_from(["kubebyon", "kubeconfig", "demo", "--service-account", "ci", "--role", "edit"]).is_ok());
     }
 }

@@ -11,7 +11,9 @@ use super::session::ClientArgs;
 
 /// Sign in to a platform elsewhere, for the commands that follow.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: kubebyon login https://kubebyon.example.com --user admin < password-file")]
+#[command(
+    after_help = "Examples:\n  kubebyon login https://kubebyon.example.com\n  kubebyon login https://kubebyon.example.com --user admin < password-file"
+)]
 pub struct LoginArgs {
     /// The platform's URL
     url: String,
@@ -25,7 +27,7 @@ pub async fn login(args: LoginArgs, client: &ClientArgs) -> anyhow::Result<()> {
     if !args.url.starts_with("https://") {
         bail!("{:?} is no URL to sign in at; it looks like https://kubebyon.example.com", args.url);
     }
-    let password = super::user::read_password()?;
+    let password = super::user::password(&format!("Password of {} at {}: ", args.user, args.url), false)?;
     let target = Target { server: Some(args.url.clone()), token: None, ca_file: client.ca_file.clone(), socket: std::path::PathBuf::new() };
     let body = json!({ "name": args.user, "password": password, "kind": "token" });
     let answer: Value = Client::new(&target)?.call(Method::POST, "/api/v1/sessions", &body).await?;

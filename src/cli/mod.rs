@@ -42,10 +42,10 @@ use session::{ClientArgs, Session};
 )]
 struct Cli {
     /// The configuration file; default: /etc/kubebyon/kubebyon.yaml, if it is there
-    #[arg(long, global = true, value_name = "F")]
+    #[arg(long, global = true, value_name = "F", help_heading = "Platform", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Where everything is kept; default: /var/lib/kubebyon
-    #[arg(long, global = true, value_name = "D")]
+    #[arg(long, global = true, value_name = "D", help_heading = "Platform", hide_short_help = true)]
     data_dir: Option<PathBuf>,
     /// What the daemon does here, comma-separated: api, worker, agent
     #[arg(long, value_name = "ROLES")]
@@ -78,7 +78,7 @@ enum Command {
     /// Tokens for programs that use the API
     #[command(subcommand)]
     ApiToken(api_token::Command),
-    /// Sign in to a platform elsewhere; the password is read from standard input
+    /// Sign in to a platform elsewhere; the password is asked for, or read from standard input
     Login(login::LoginArgs),
     /// Sign out
     Logout,
@@ -129,7 +129,7 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
     match command {
         Command::Version => version::run(format)?,
         Command::Openapi => output::line(crate::api::openapi::document().trim_end()),
-        Command::Completions { shell } => clap_complete::generate(shell, &mut Cli::command(), "kubebyon", &mut std::io::stdout()),
+        Command::Completions { shell } => completions(shell),
         Command::Config(command) => config::run(&command, load, format)?,
         Command::Login(args) => login::login(args, client).await?,
         Command::Logout => login::logout().await?,
@@ -141,6 +141,13 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the completions of a shell.
+fn completions(shell: clap_complete::Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "kubebyon", &mut script);
+    output::line(String::from_utf8_lossy(&script).trim_end());
 }
 
 async fn with_session(command: Command, session: &Session) -> anyhow::Result<()> {

@@ -18,6 +18,7 @@ pub enum Command {
         /// Its name: a DNS label (RFC 1123)
         name: String,
     },
+    #[command(visible_alias = "ls")]
     /// List the projects that you may see
     List,
 }

@@ -13,13 +13,21 @@ use crate::domain::{Cluster, ClusterId};
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClientArgs {
     /// The platform's URL; default: the socket of the data folder, else the login that was kept
-    #[arg(long, env = "KUBEBYON_SERVER", global = true, value_name = "URL", help_heading = "Platform")]
+    #[arg(long, env = "KUBEBYON_SERVER", global = true, value_name = "URL", help_heading = "Platform", hide_short_help = true)]
     pub server: Option<String>,
     /// An API token
-    #[arg(long, env = "KUBEBYON_TOKEN", global = true, value_name = "TOKEN", hide_env_values = true, help_heading = "Platform")]
+    #[arg(
+        long,
+        env = "KUBEBYON_TOKEN",
+        global = true,
+        value_name = "TOKEN",
+        hide_env_values = true,
+        help_heading = "Platform",
+        hide_short_help = true
+    )]
     pub token: Option<String>,
     /// The authority to trust, where the platform's certificate is its own authority's
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Platform")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Platform", hide_short_help = true)]
     pub ca_file: Option<std::path::PathBuf>,
     /// The project of names given without one
     #[arg(long, global = true, value_name = "P", default_value = DEFAULT_PROJECT, help_heading = "Platform")]

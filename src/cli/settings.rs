@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::called;
 use super::output::{self, Columns, Format};
 use super::session::Session;
+use crate::domain::settings::KNOWN;
 
 /// What an administrator changes while the platform runs.
 #[derive(Debug, Subcommand)]
@@ -19,11 +20,18 @@ pub enum Command {
         key: Option<String>,
     },
     /// Set a value; an empty one goes back to the default
-    #[command(after_help = "Example: kubebyon settings set public_access_mode=domain")]
+    #[command(after_help = known())]
     Set {
         /// KEY=VALUE
         assignment: String,
     },
+}
+
+/// The keys, and an example.
+fn known() -> String {
+    let width = KNOWN.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    let keys = KNOWN.iter().map(|(key, what)| format!("  {key:<width$}   {what}\n")).collect::<String>();
+    format!("Keys:\n{keys}\nExample: kubebyon settings set public_access_mode=domain")
 }
 
 /// A setting as the API tells it.
@@ -42,21 +50,27 @@ pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
             let mut settings: Vec<Setting> = session.client.list("/api/v1/settings", &[]).await?;
             let Some(key) = key else { return output::list(session.format, &settings, "no settings") };
             settings.retain(|setting| setting.key == key);
-            let setting =
-                settings.into_iter().next().with_context(|| format!("there is no setting {key:?}; see `{}`", called::command("settings get")))?;
+            let setting = settings
+                .into_iter()
+                .next()
+                .with_context(|| format!("there is no setting {key:?}; see `{}`", called::command("settings get")))?;
             output::one(session.format, &setting)
         }
         Command::Set { assignment } => {
             let (key, value) =
                 assignment.split_once('=').with_context(|| format!("{assignment:?} is no assignment; it looks like KEY=VALUE"))?;
-            session.client.call::<Value>(Method::PUT, &format!("/api/v1/settings/{key}"), &json!({ "value": value })).await?;
+            let path = format!("/api/v1/settings/{key}");
+            let setting: Setting = session.client.call(Method::PUT, &path, &json!({ "value": value })).await?;
             match session.format {
-                Format::Json | Format::Yaml => output::value(session.format, &json!({ "key": key, "value": value })),
-                _ => {
-                    output::line(&format!("{key}={value}"));
-                    Ok(())
+                Format::Json | Format::Yaml => output::value(session.format, &setting)?,
+                Format::Name => output::line(&setting.key),
+                Format::Table | Format::Wide => {
+                    let (shown, back) =
+                        (setting.value.as_deref().unwrap_or("(none)"), if value.is_empty() { "   (the default)" } else { "" });
+                    output::line(&format!("{key}={shown}{back}"));
                 }
             }
+            Ok(())
         }
     }
 }

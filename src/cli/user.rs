@@ -28,13 +28,15 @@ pub enum Command {
         platform_admin: bool,
     },
     /// List users
+    #[command(visible_alias = "ls")]
     List,
     /// Show a user
     Get {
         /// The name or id
         user: String,
     },
-    /// Give a role in a project, or take it away with `none`
+    /// Give a role in the project that --project names, or take it away with `none`
+    #[command(after_help = "Example: kubebyon user role alice member --project shop")]
     Role {
         /// The name or id
         user: String,
@@ -42,7 +44,7 @@ pub enum Command {
         #[arg(value_parser = ["viewer", "member", "admin", "none"])]
         role: String,
     },
-    /// Set a new password, read from standard input
+    /// Set a new password; it is asked for, or read from standard input
     Password {
         /// The name or id
         user: String,
@@ -58,6 +60,7 @@ pub enum Command {
         user: String,
     },
     /// Delete a user with sessions and tokens
+    #[command(visible_alias = "rm")]
     Delete {
         /// The name or id
         user: String,
@@ -79,10 +82,10 @@ pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
         Command::Role { user, role } => {
             let role = role.parse::<Role>().ok();
             let change = json!({ "roles": [{ "project": session.project, "role": role }] });
-            change_user(&user, &change, session).await
+            change_user(&user, &change, session).await.map_err(|error| without_paths(error, &session.project))
         }
         Command::Password { user } => {
-            let password = read_password()?;
+            let password = password(&format!("New password of {user}: "), true)?;
             change_user(&user, &json!({ "password": password }), session).await
         }
         Command::Disable { user } => change_user(&user, &json!({ "disabled": true }), session).await,
@@ -94,8 +97,10 @@ pub async fn run(command: Command, session: &Session) -> anyhow::Result<()> {
                 return output::one(session.format, &user);
             }
             session.client.delete::<Value>(&format!("/api/v1/users/{}", user.id), &[]).await?;
-            output::one(session.format, &user)?;
-            output::note(&format!("user {} is deleted", user.name));
+            match session.format {
+                Format::Table | Format::Wide => output::line(&format!("user {} is deleted", user.name)),
+                format => output::one(format, &user)?,
+            }
             Ok(())
         }
     }
@@ -135,11 +140,37 @@ async fn change_user(reference: &str, change: &Value, session: &Session) -> anyh
     output::one(session.format, &changed)
 }
 
+/// A refusal in the words of the command line: the fields of a request's body are no matter of the person's.
+fn without_paths(error: anyhow::Error, project: &str) -> anyhow::Error {
+    let Some(refused) = error.downcast_ref::<super::client::Refused>() else { return error };
+    if refused.message.contains("no project") {
+        let list = called::command("project list");
+        return anyhow::anyhow!("there is no project {project:?}; see `{list}`, and name another with --project");
+    }
+    anyhow::anyhow!("{}", refused.message.replace("roles[0].", "").replace("roles[0]", "role"))
+}
+
+/// A password: asked for without echo at a terminal (twice for a new one), else one line of standard input.
+pub fn password(prompt: &str, new: bool) -> anyhow::Result<String> {
+    if !std::io::stdin().is_terminal() {
+        return read_password();
+    }
+    let ask = |prompt: &str| rpassword::prompt_password(prompt).context("the password cannot be read from the terminal");
+    let given = ask(prompt)?;
+    if given.is_empty() {
+        bail!("no password was given");
+    }
+    if new && ask("The same again: ")? != given {
+        bail!("the two are not the same; nothing was changed");
+    }
+    Ok(given)
+}
+
 /// A password from standard input: one line.
-pub fn read_password() -> anyhow::Result<String> {
+fn read_password() -> anyhow::Result<String> {
     let mut stdin = std::io::stdin();
     if stdin.is_terminal() {
-        bail!("give the password on standard input: `kubebyon user password NAME < file`, or `… <<< \"$PASSWORD\"`");
+        bail!("--password-stdin reads the password from standard input, and that is a terminal: add `< FILE`");
     }
     let mut text = String::new();
     stdin.by_ref().take(4096).read_to_string(&mut text)?;
@@ -172,5 +203,19 @@ impl Columns for User {
 
     fn name(&self) -> String {
         self.name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::client::Refused;
+
+    #[test]
+    fn refusals_of_a_role_name_no_fields_of_the_request() {
+        let refused = |message: &str| Refused { status: reqwest::StatusCode::UNPROCESSABLE_ENTITY, message: message.to_owned() }.into();
+        let said = without_paths(refused("roles[0].project: there is no project \"shop\""), "shop").to_string();
+        assert!(said.starts_with("there is no project \"shop\"") && said.contains("--project"), "{said}");
+        assert_eq!(without_paths(refused("roles[0].role: no"), "shop").to_string(), "role: no");
     }
 }

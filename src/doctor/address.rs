@@ -7,28 +7,47 @@ use super::{Context, Finding};
 const CHECK: &str = "address";
 
 pub(super) fn check(context: &Context) -> Finding {
-    judge(context.advertise_host.as_deref())
+    judge(context.advertise_host.as_deref(), context.control_plane_host.as_deref())
 }
 
-fn judge(host: Option<&str>) -> Finding {
+fn judge(advertised: Option<&str>, control_plane: Option<&str>) -> Finding {
     let remedy = "Set `advertise_address` to the host and port at which nodes reach this machine (a public name, or the router's public address with \
                   its port passed on), and look at the result with `kubebyon config print`.";
-    let Some(host) = host else {
-        return Finding::warning(
-            CHECK,
-            "No address is configured, so kubeconfigs and join commands name that of the default route, which may be private.",
-            remedy,
-        );
-    };
-    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
-        Ok(address) => match reach(address) {
-            None => Finding::ok(CHECK, format!("Nodes and people are told {host}.")),
-            Some(kind) => Finding::warning(CHECK, format!("Nodes and people are told {host}, {kind}."), remedy),
-        },
-        Err(_) if host == "localhost" || host.ends_with(".localhost") => {
-            Finding::warning(CHECK, format!("Nodes and people are told {host}, which is every machine itself."), remedy)
+    let told = match (advertised, control_plane) {
+        (None, None) => {
+            return Finding::warning(
+                CHECK,
+                "No address is configured, so kubeconfigs and join commands name that of the default route, which may be private.",
+                remedy,
+            );
         }
-        Err(_) => Finding::ok(CHECK, format!("Nodes and people are told {host}.")),
+        (Some(host), None) => vec![("Nodes and people are told", host, "`advertise_address`")],
+        (None, Some(host)) => vec![("Kubeconfigs name", host, "`control_plane_host`")],
+        (Some(host), Some(own)) => {
+            vec![("Kubeconfigs name", own, "`control_plane_host`"), ("nodes and people are told", host, "`advertise_address`")]
+        }
+    };
+    let near = told.iter().any(|(_, host, _)| nearness(host).is_some());
+    let parts = told.iter().map(|(who, host, key)| match nearness(host) {
+        Some(why) => format!("{who} {host} ({key}), {why}"),
+        None => format!("{who} {host} ({key})"),
+    });
+    let message = parts.collect::<Vec<_>>().join("; ") + ".";
+    match (near, control_plane) {
+        (false, _) => Finding::ok(CHECK, message),
+        (true, Some(own)) if nearness(own).is_some() => {
+            Finding::warning(CHECK, message, remedy.replace("advertise_address", "control_plane_host"))
+        }
+        (true, _) => Finding::warning(CHECK, message, remedy),
+    }
+}
+
+/// Why `host` is not reached from everywhere; `None` when it may be.
+fn nearness(host: &str) -> Option<&'static str> {
+    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        Ok(address) => reach(address),
+        Err(_) if host == "localhost" || host.ends_with(".localhost") => Some("which is every machine itself"),
+        Err(_) => None,
     }
 }
 
@@ -83,11 +102,20 @@ mod tests {
             "localhost",
             "x.localhost",
         ] {
-            assert_eq!(judge(Some(private)).status, Status::Warning, "{private}");
+            assert_eq!(judge(Some(private), None).status, Status::Warning, "{private}");
         }
         for public in ["203.0.113.7", "172.32.0.1", "100.128.0.1", "2001:db8::1", "[2001:db8::1]", "platform.example"] {
-            assert_eq!(judge(Some(public)).status, Status::Ok, "{public}");
+            assert_eq!(judge(Some(public), None).status, Status::Ok, "{public}");
         }
-        assert_eq!(judge(None).status, Status::Warning);
+        assert_eq!(judge(None, None).status, Status::Warning);
+    }
+
+    #[test]
+    fn the_host_of_kubeconfigs_is_judged_where_it_is_configured() {
+        let own = judge(None, Some("203.0.113.7"));
+        assert_eq!(own.status, Status::Ok);
+        assert!(own.message.contains("203.0.113.7") && own.message.contains("control_plane_host"), "{}", own.message);
+        assert_eq!(judge(Some("203.0.113.7"), Some("10.0.0.1")).status, Status::Warning);
+        assert_eq!(judge(Some("10.0.0.1"), Some("203.0.113.7")).status, Status::Warning);
     }
 }

@@ -48,8 +48,10 @@ mod tests {
     fn the_clusters_that_fit_are_counted() {
         let memory = parse("MemTotal:       24576000 kB\nMemFree:  1 kB\nMemAvailable:   2048000 kB\n").unwrap();
         assert_eq!(memory, Memory { total: 25_165_824_000, available: 2_097_152_000 });
-        assert!(judge(memory, CLUSTER_MEMORY).message.contains("5 more clusters"));
-        for (available, expected) in [(699_999_999, Status::Warning), (700_000_000, Status::Ok), (349_999_999, Status::Failed)] {
+        assert!(judge(memory, CLUSTER_MEMORY).message.contains("6 more clusters"));
+        for (available, expected) in
+            [(2 * CLUSTER_MEMORY - 1, Status::Warning), (2 * CLUSTER_MEMORY, Status::Ok), (CLUSTER_MEMORY - 1, Status::Failed)]
+        {
             assert_eq!(judge(Memory { available, ..memory }, CLUSTER_MEMORY).status, expected, "{available}");
         }
         assert_eq!(parse("MemTotal: 5 kB\n"), None);

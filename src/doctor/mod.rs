@@ -27,8 +27,8 @@ use serde::Serialize;
 
 use crate::domain::{Ambient, Timestamp};
 
-/// What one cluster's control plane takes when nothing else is known: 350 MB.
-pub const CLUSTER_MEMORY: u64 = 350_000_000;
+/// What one cluster's control plane takes when nothing else is known: 320 MiB.
+pub const CLUSTER_MEMORY: u64 = 320 << 20;
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -88,6 +88,8 @@ pub struct Context {
     pub listen: SocketAddr,
     /// The host that URLs and kubeconfigs name, when it is configured.
     pub advertise_host: Option<String>,
+    /// The host that kubeconfigs name in `nodeport` mode, when it is configured.
+    pub control_plane_host: Option<String>,
     /// The ports that clusters may get for themselves; `None` when no cluster gets one.
     pub node_ports: Option<RangeInclusive<u16>>,
     /// What one cluster takes, in bytes of memory.
@@ -120,14 +122,14 @@ pub fn worst(findings: &[Finding]) -> Status {
 /// How long a check may wait for another program or machine.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// `bytes` for people, in decimal units.
+/// `bytes` for people, in binary units as the configuration has them.
 fn readable(bytes: u64) -> String {
-    let (unit, name) = match bytes {
-        1_000_000_000_000.. => (1_000_000_000_000, "TB"),
-        1_000_000_000.. => (1_000_000_000, "GB"),
-        _ => (1_000_000, "MB"),
+    let (shift, name) = match bytes {
+        0x100_0000_0000.. => (40, "TiB"),
+        0x4000_0000.. => (30, "GiB"),
+        _ => (20, "MiB"),
     };
-    let tenths = bytes / (unit / 10);
+    let tenths = (u128::from(bytes) * 10) >> shift;
     format!("{}.{} {name}", tenths / 10, tenths % 10)
 }
 

@@ -7,6 +7,7 @@ fn context(data_dir: PathBuf) -> Context {
         data_dir,
         listen: "127.0.0.1:0".parse().unwrap(),
         advertise_host: None,
+        control_plane_host: None,
         node_ports: None,
         cluster_memory: CLUSTER_MEMORY,
         assets: Some(AssetsReport { versions: vec![], problems: vec!["etcd is missing".into()] }),
@@ -14,6 +15,12 @@ fn context(data_dir: PathBuf) -> Context {
         built_at: Timestamp::from_micros(0),
         ambient: Ambient::system(),
     }
+}
+
+#[test]
+fn sizes_are_told_in_the_units_of_the_configuration() {
+    let shown = [320 << 20, (1 << 30) - 1, 3 << 29, 1 << 40].map(readable);
+    assert_eq!(shown, ["320.0 MiB", "1023.9 MiB", "1.5 GiB", "1.0 TiB"]);
 }
 
 #[tokio::test]
@@ -53,12 +60,4 @@ fn findings_are_plain_json() {
         serde_json::to_value(Finding::ok("disk", "fine")).unwrap(),
         serde_json::json!({"check": "disk", "status": "ok", "message": "fine"})
     );
-}
-
-#[test]
-fn sizes_are_readable() {
-    assert_eq!(readable(350_000_000), "350.0 MB");
-    assert_eq!(readable(25_750_000_000), "25.7 GB");
-    assert_eq!(readable(1_250_000_000_000), "1.2 TB");
-    assert_eq!(readable(0), "0.0 MB");
 }

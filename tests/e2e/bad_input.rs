@@ -23,6 +23,8 @@ fn names_versions_and_ranges_are_checked_before_anything_is_made() {
         (vec!["settings", "set", "public_access_mode=both"], "nodeport"),
         (vec!["settings", "set", "nonsense=1"], "public_base_url"),
         (vec!["job", "get", "01890000-0000-7000-8000-000000000000"], "job"),
+        (vec!["api-token", "revoke", "nobody"], "api-token list"),
+        (vec!["assets", "fetch", "--from", "/nonexistent"], "there is no folder /nonexistent"),
     ] {
         let said = platform.fails(1, &args);
         assert!(said.contains(word), "{args:?} should name {word:?}: {said}");
@@ -30,6 +32,7 @@ fn names_versions_and_ranges_are_checked_before_anything_is_made() {
     platform.fails(2, &["cluster", "creat"]);
     platform.fails(2, &["cluster", "create", "demo", "--wat"]);
     platform.fails(2, &["kubeconfig", "demo", "--ttl", "8"]);
+    platform.fails(2, &["kubeconfig", "demo", "--service-account", "default/ci"]);
     assert!(platform.json(&["cluster", "list"])["items"].as_array().unwrap().is_empty());
 }
 

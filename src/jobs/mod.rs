@@ -9,6 +9,8 @@ mod revoke;
 mod service_account_token;
 mod sign;
 mod support;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

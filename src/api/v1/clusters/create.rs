@@ -73,7 +73,7 @@ pub async fn create(
         // Dropping the transaction takes it all back.
         return Ok(Json(cluster).into_response());
     }
-    let fetched = versions::fetched_first(&version);
+    let fetched = versions::fetched_first(version);
     let message = format!("cluster {} with Kubernetes {} was asked for{fetched}", cluster.name, version.version);
     tell(&mut tx, &state.ambient, &caller, &cluster, "ClusterCreated", message).await?;
     enqueue_reconcile(&mut tx, &state.ambient, &cluster).await?;

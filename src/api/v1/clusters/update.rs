@@ -58,7 +58,7 @@ pub async fn update(
     let updated = store::clusters::update(&mut tx, id, expected, &spec, &labels).await?;
     let updated = updated.ok_or_else(|| Problem::new(Kind::Conflict, "the cluster is being deleted"))?;
     let fetched = version.filter(|entry| entry.version != cluster.spec.kubernetes_version);
-    let fetched = fetched.as_ref().map_or("", versions::fetched_first);
+    let fetched = fetched.map_or("", versions::fetched_first);
     let message = format!("{}{fetched}", difference(&cluster, &updated));
     tell(&mut tx, &state.ambient, &caller, &updated, "ClusterChanged", message).await?;
     if updated.generation != cluster.generation {

@@ -40,7 +40,7 @@ pub async fn list(State(state): State<ApiState>, _caller: Caller) -> Result<Json
 }
 
 /// What an event adds about a version whose programs are not on the machine; empty where they are.
-pub(crate) fn fetched_first(entry: &CatalogueEntry) -> &'static str {
+pub(crate) fn fetched_first(entry: CatalogueEntry) -> &'static str {
     if entry.installed { "" } else { "; its programs are not on the platform's host and are fetched first" }
 }
 

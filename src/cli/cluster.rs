@@ -228,7 +228,7 @@ async fn get(cluster: &str, session: &Session) -> anyhow::Result<()> {
             let state = if component.healthy { "healthy" } else { "down" };
             let pid = component.pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();
             output::line(
-                &format!("  {:<24} {state}{pid}, {} restarts {}", component.name, component.restarts, component.message).trim_end(),
+                format!("  {:<24} {state}{pid}, {} restarts {}", component.name, component.restarts, component.message).trim_end(),
             );
         }
         for condition in cluster.status.conditions.iter().filter(|c| !c.status) {

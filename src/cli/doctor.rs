@@ -63,7 +63,9 @@ fn print(format: Format, findings: &[Finding]) -> anyhow::Result<()> {
         return output::value(format, &serde_json::json!({ "items": findings }));
     }
     if format == Format::Name {
-        findings.iter().for_each(|finding| output::line(finding.check));
+        for finding in findings {
+            output::line(finding.check);
+        }
         return Ok(());
     }
     for finding in findings {

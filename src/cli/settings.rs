@@ -30,8 +30,8 @@ pub enum Command {
 /// The keys, and an example.
 fn known() -> String {
     let width = KNOWN.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-    let keys = KNOWN.iter().map(|(key, what)| format!("  {key:<width$}   {what}\n")).collect::<String>();
-    format!("Keys:\n{keys}\nExample: kubebyon settings set public_access_mode=domain")
+    let keys: Vec<String> = KNOWN.iter().map(|(key, what)| format!("  {key:<width$}   {what}")).collect();
+    format!("Keys:\n{}\n\nExample: kubebyon settings set public_access_mode=domain", keys.join("\n"))
 }
 
 /// A setting as the API tells it.

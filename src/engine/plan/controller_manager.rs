@@ -16,6 +16,10 @@ pub(super) fn program(cluster: &Cluster, layout: &Layout) -> Program {
     let flags = Flags::of("kube-controller-manager", GOGC)
         .set("kubeconfig", layout.run("controller-manager.kubeconfig"))
         .set("leader-elect", false)
+        // At its start every controller makes its ServiceAccount and asks for a token, all through one client: at upstream's 20 a second a new
+        // cluster waits 5 s for its default roles and the first pods.
+        .set("kube-api-qps", 200)
+        .set("kube-api-burst", 400)
         .set("use-service-account-credentials", true)
         .set("controllers", CONTROLLERS)
         .serving(layout, ports::CONTROLLER_MANAGER, (pki::CONTROLLER_MANAGER_SERVING_CERT, pki::CONTROLLER_MANAGER_SERVING_KEY))

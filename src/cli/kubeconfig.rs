@@ -123,16 +123,12 @@ async fn issue(args: IssueArgs, session: &Session) -> anyhow::Result<()> {
     if let Some(role) = args.role {
         body["role"] = json!(role);
     }
+    // Before a credential exists: a target that cannot take it would leave one that nobody has.
+    let target = if args.merge { Some(MergeTarget::read()?) } else { None };
     let issued: Issued = session.client.call(Method::POST, &cluster_path(&cluster, "/kubeconfigs"), &body).await?;
     let record = &issued.record;
     let look = look(record);
-    if args.merge {
-        let path = kubeconfig_path()?;
-        let existing = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-        };
+    if let Some(MergeTarget { path, existing }) = target {
         write_private(&path, &crate::pki::kubeconfig::merge(&existing, &issued.kubeconfig)?)?;
         output::note(&format!("{} has it as its current context: try `kubectl {look}`", path.display()));
     } else if let Some(path) = &args.file {
@@ -158,6 +154,29 @@ fn look(record: &Kubeconfig) -> &'static str {
     if record.namespace.is_some() { "get pods" } else { "get namespaces" }
 }
 
+/// The kubeconfig that another is merged into.
+struct MergeTarget {
+    path: PathBuf,
+    existing: String,
+}
+
+impl MergeTarget {
+    /// Reads it, and makes its folder where there is none. Refuses what is no kubeconfig.
+    fn read() -> anyhow::Result<Self> {
+        let path = kubeconfig_path()?;
+        let existing = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        crate::pki::kubeconfig::merge(&existing, "apiVersion: v1\nkind: Config\n").with_context(|| path.display().to_string())?;
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
+        Ok(Self { path, existing })
+    }
+}
+
 /// The file that kubectl would write to: the first of KUBECONFIG, else ~/.kube/config.
 fn kubeconfig_path() -> anyhow::Result<PathBuf> {
     if let Some(list) = std::env::var_os("KUBECONFIG").filter(|v| !v.is_empty())
@@ -172,8 +191,10 @@ fn kubeconfig_path() -> anyhow::Result<PathBuf> {
 /// Writes a file that its owner alone may read; whole or not at all. A symbolic link's target is written, as kubectl does.
 fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    // A device or a pipe is written to; putting a file in its place would take it away from everybody.
+    if std::fs::metadata(&path).is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()));
+    }
     let mut draft = path.clone().into_os_string();
     draft.push(format!(".{}", hex::encode(Ambient::system().random::<4>())));
     let written = (|| {

@@ -78,8 +78,13 @@ fn table<T: Columns>(wide: bool, items: &[T]) -> String {
 /// A line of the answer, on standard output. A reader that closed the pipe ends the program, as it would any filter.
 pub fn line(text: &str) {
     use std::io::Write as _;
-    if writeln!(std::io::stdout().lock(), "{text}").is_err() {
-        std::process::exit(0);
+    match writeln!(std::io::stdout().lock(), "{text}") {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            note(&format!("error: standard output could not be written: {error}"));
+            std::process::exit(1);
+        }
     }
 }
 

@@ -8,20 +8,21 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Counts connections that are not routed yet by their source.
+/// Counts connections by their source.
 #[derive(Debug)]
-pub(super) struct SourceLimit {
+pub struct SourceLimit {
     most: usize,
     waiting: Mutex<HashMap<IpAddr, usize>>,
 }
 
 impl SourceLimit {
-    pub(super) fn new(most: usize) -> Arc<Self> {
+    /// At most so many of one source.
+    pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self { most, waiting: Mutex::default() })
     }
 
     /// Counts one more of `source`, or `None` when it has as many as it may.
-    pub(super) fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Waiting> {
+    pub fn admit(self: &Arc<Self>, source: IpAddr) -> Option<Waiting> {
         let source = counted_as(source);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let count = waiting.entry(source).or_insert(0);
@@ -33,9 +34,9 @@ impl SourceLimit {
     }
 }
 
-/// A connection that is not routed yet; dropped when it is.
+/// A connection that counts for its source until this is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub struct Waiting {
     limit: Arc<SourceLimit>,
     source: IpAddr,
 }

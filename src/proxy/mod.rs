@@ -34,6 +34,7 @@ pub use forwarding::ForwardingOptions;
 pub use front_door::{FrontDoor, FrontDoorOptions, PlatformHandler};
 pub use host_map::{HostMap, Route};
 pub use host_name::HostName;
+pub use limits::SourceLimit;
 pub use listener::{BindError, BoundListener, bind};
 pub use node_ports::{NodePorts, PortError};
 pub use prefixed::PrefixedStream;

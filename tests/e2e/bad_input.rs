@@ -104,6 +104,20 @@ fn a_database_of_a_newer_release_is_refused_untouched() {
 }
 
 #[test]
+fn a_database_that_was_lost_beside_its_keys_is_refused() {
+    let mut platform = Platform::start();
+    platform.stop();
+    for name in ["kubebyon.db", "kubebyon.db-wal", "kubebyon.db-shm"] {
+        let _ = std::fs::remove_file(platform.data_dir().join(name));
+    }
+    let password = std::fs::read(platform.data_dir().join("initial-admin-password")).unwrap();
+    let (code, said) = platform.refuse();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("platform.key") && said.contains("Restore kubebyon.db"), "{said}");
+    assert_eq!(std::fs::read(platform.data_dir().join("initial-admin-password")).unwrap(), password, "nothing was overwritten");
+}
+
+#[test]
 fn another_installations_sealing_key_is_refused() {
     let mut platform = Platform::start();
     platform.stop();

@@ -10,6 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::addressing::CurrentAddressing;
 use crate::domain::access::Addressing;
 use crate::domain::event::{NewEvent, Severity};
+use crate::domain::job::JobState;
+use crate::domain::page::{MAX_LIMIT, PageRequest};
 use crate::domain::work::REVOKE;
 use crate::domain::{Ambient, Cluster, ClusterId, JobId};
 use crate::engine::plan::ports;
@@ -91,7 +93,11 @@ impl Front {
                 () = shutdown.cancelled() => return,
                 () = tokio::time::sleep(std::time::Duration::from_secs(patience)) => true,
                 change = changes.recv() => match change {
-                    Ok(Change::Cluster(_) | Change::Settings) | Err(RecvError::Lagged(_)) => true,
+                    Ok(Change::Cluster(_) | Change::Settings) => true,
+                    Err(RecvError::Lagged(_)) => {
+                        self.cut_after_recent_revocations().await;
+                        true
+                    }
                     Ok(Change::JobFinished(id)) => {
                         self.cut_after_revocation(id).await;
                         false
@@ -100,6 +106,21 @@ impl Front {
                     Err(RecvError::Closed) => return,
                 },
             };
+        }
+    }
+
+    /// The same for revocations whose word was missed.
+    async fn cut_after_recent_revocations(&self) {
+        let since = self.ambient.now().minus(std::time::Duration::from_secs(60));
+        let filter = store::jobs::Filter { state: Some(JobState::Succeeded), ..store::jobs::Filter::default() };
+        let page = PageRequest { limit: MAX_LIMIT, after: None };
+        let jobs = match self.store.read().await {
+            Ok(mut sql) => store::jobs::list(&mut *sql, &filter, &page).await,
+            Err(error) => Err(error),
+        };
+        let Ok(jobs) = jobs else { return };
+        for job in jobs.items.iter().filter(|job| job.kind == REVOKE && job.finished_at.is_some_and(|at| at >= since)) {
+            self.cut_after_revocation(job.id).await;
         }
     }
 

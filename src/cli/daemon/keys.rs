@@ -36,6 +36,13 @@ async fn key(store: &Store, ambient: &Ambient, data_dir: &Path, name: &str) -> a
             path.display()
         );
     }
+    if known.is_none() && path.exists() && was_in_use(data_dir) {
+        bail!(
+            "{} is here, but the database knows no key of this installation: it is empty, lost, or another one's. Restore kubebyon.db beside the keys; \
+             for a new installation choose an empty data folder",
+            path.display()
+        );
+    }
     let key = SealingKey::load_or_create(&path, ambient)?;
     let mut tx = store.begin().await?;
     let stands = store::meta::put_if_absent(&mut tx, &fact, key.id()).await?;
@@ -48,6 +55,13 @@ async fn key(store: &Store, ambient: &Ambient, data_dir: &Path, name: &str) -> a
         );
     }
     Ok(Arc::new(key))
+}
+
+/// Whether a data folder holds what is made only after the keys are in the database. Keys alone are no sign: a first start may have been cut
+/// between making them and recording them.
+fn was_in_use(data_dir: &Path) -> bool {
+    let has_clusters = std::fs::read_dir(data_dir.join("clusters")).is_ok_and(|mut entries| entries.next().is_some());
+    has_clusters || ["platform-ca.crt", "initial-admin-password"].iter().any(|name| data_dir.join(name).exists())
 }
 
 /// A fact of the installation that is settled at its first start.

@@ -17,8 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::api::Peer;
-use crate::proxy::{PlatformHandler, PlatformTls, PrefixedStream};
+use crate::proxy::{PlatformHandler, PlatformTls, PrefixedStream, SourceLimit};
 
+/// Connections to the platform itself that one source (an IPv4 address, an IPv6 /64) may have: people behind one address share them, and a
+/// stranger's unfinished requests stay within some megabytes.
+const PER_SOURCE: usize = 256;
+/// How large a request's head may be.
+const HEAD_BYTES: usize = 16 * 1024;
 /// How long a TLS handshake, or a request's head, may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -29,12 +34,13 @@ pub struct ApiServer {
     tls: Arc<PlatformTls>,
     draining: CancellationToken,
     tasks: TaskTracker,
+    sources: Arc<SourceLimit>,
 }
 
 impl ApiServer {
     /// A server of this router, that ends TLS with `tls`, until `draining`.
     pub fn new(router: Router, tls: Arc<PlatformTls>, draining: CancellationToken) -> Self {
-        Self { router, tls, draining, tasks: TaskTracker::new() }
+        Self { router, tls, draining, tasks: TaskTracker::new(), sources: SourceLimit::new(PER_SOURCE) }
     }
 
     /// Waits for the requests that run, at most so long.
@@ -48,7 +54,7 @@ impl ApiServer {
     async fn connection(self, io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, peer: Peer) {
         let router = self.router.layer(axum::Extension(peer));
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 * 1024);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(HEAD_BYTES);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(128).keep_alive_interval(Some(Duration::from_secs(30)));
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), TowerToHyperService::new(router));
         let mut connection = std::pin::pin!(connection);
@@ -101,8 +107,12 @@ fn peer_of(stream: &UnixStream) -> std::io::Result<Peer> {
 
 impl PlatformHandler for ApiServer {
     fn accept(&self, stream: PrefixedStream, peer: SocketAddr) {
+        let Some(counted) = self.sources.admit(peer.ip()) else {
+            return tracing::debug!(%peer, "refused: too many connections of one source to the platform");
+        };
         let server = self.clone();
         self.tasks.spawn(async move {
+            let _counted = counted;
             match tokio::time::timeout(PATIENCE, server.tls.accept(stream)).await {
                 Ok(Ok(tls)) => server.connection(tls, Peer::Remote { address: peer, tls: true }).await,
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake with the platform failed"),

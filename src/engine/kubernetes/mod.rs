@@ -10,7 +10,7 @@ mod roles;
 mod tokens;
 
 pub use authorization::{current_authorization_config_hash, wait_for_authorization_config};
-pub use roles::{bind_namespace_role, bootstrap};
+pub use roles::{bind_default_roles, bind_namespace_role, bootstrap};
 pub use tokens::{revoke_service_account_token, service_account_token};
 
 use std::net::{IpAddr, SocketAddr};

@@ -18,9 +18,15 @@ const READ_NODES: &str = "kubebyon:read-nodes";
 /// How long the controller-manager may take to aggregate the default ClusterRoles.
 const AGGREGATED_WITHIN: std::time::Duration = std::time::Duration::from_secs(60);
 
+/// Binds the default roles as [`bind_default_roles`] does, and waits until the roles they lead to have rules.
+pub async fn bootstrap(client: &Client) -> Result<(), EngineError> {
+    bind_default_roles(client).await?;
+    aggregated(&Api::all(client.clone())).await
+}
+
 /// Gives the platform's groups their roles, and the API server's kubelet client its own. Where all of it stands as it should, nothing is
 /// written; what was changed or deleted is put back.
-pub async fn bootstrap(client: &Client) -> Result<(), EngineError> {
+pub async fn bind_default_roles(client: &Client) -> Result<(), EngineError> {
     let roles = Api::<RbacClusterRole>::all(client.clone());
     let bindings = Api::<ClusterRoleBinding>::all(client.clone());
     let read = read_nodes();
@@ -30,7 +36,7 @@ pub async fn bootstrap(client: &Client) -> Result<(), EngineError> {
     for binding in default_bindings() {
         ensure_cluster_role_binding(&bindings, &binding).await?;
     }
-    aggregated(&roles).await
+    Ok(())
 }
 
 /// Waits until the controller-manager has filled `view` and `edit`, which a new cluster has without rules: bound to them so early, nobody

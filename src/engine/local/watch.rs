@@ -1,4 +1,4 @@
-//! The upkeep of a control plane that runs: its status in the store, its logs, its certificates, its etcd.
+//! The upkeep of a control plane that runs: its status in the store, its logs, its certificates, its default roles, its etcd.
 //!
 //! The status is written when something changes; a look once a minute puts right what another writer has put back.
 //! May import: `domain`, `store`, `pki`.
@@ -15,6 +15,7 @@ use super::{Inner, locked, logs, materialise, status};
 use crate::domain::cluster::Cluster;
 use crate::domain::event::Severity;
 use crate::engine::etcd::{Recovery, Upkeep, upkeep};
+use crate::engine::kubernetes;
 use crate::engine::plan::COMPONENTS;
 use crate::pki::cluster::files;
 use crate::store;
@@ -33,6 +34,8 @@ const BENEFIT_OF_THE_DOUBT: Duration = Duration::from_secs(15);
 const ETCD_EVERY: Duration = Duration::from_secs(15);
 /// How often while it refuses writes: whoever deletes something to make room waits for it.
 const FULL_ETCD_EVERY: Duration = Duration::from_secs(5);
+/// How often the default roles are looked at: who deletes their own comes back in after so long.
+const ROLES_EVERY: Duration = Duration::from_secs(60);
 
 /// The leaves that are looked at for renewal.
 const CERTIFICATES: [&str; 12] = [
@@ -57,7 +60,8 @@ pub(super) fn start(inner: &Arc<Inner>, plane: &Arc<Plane>, cluster: &Cluster) -
     let etcd = etcd(watching.clone(), journal.clone());
     vec![
         AbortOnDropHandle::new(tokio::spawn(report(watching.clone(), plane.supervisor.observed(), journal))),
-        AbortOnDropHandle::new(tokio::spawn(keep(watching))),
+        AbortOnDropHandle::new(tokio::spawn(keep(watching.clone()))),
+        AbortOnDropHandle::new(tokio::spawn(roles(watching, plane.supervisor.observed()))),
         AbortOnDropHandle::new(tokio::spawn(etcd)),
     ]
 }
@@ -154,6 +158,39 @@ async fn renew(inner: &Inner, plane: &Plane) -> anyhow::Result<()> {
         Some(cluster) => inner.renew(&cluster, plane).await,
         None => Ok(()),
     }
+}
+
+/// Puts the default roles back where a tenant has changed or deleted them: when the API server is well at first, and from then on.
+async fn roles(watching: Watching, mut observed: tokio::sync::watch::Receiver<Observed>) {
+    let mut failing = false;
+    loop {
+        if observed.wait_for(|o| o.component("kube-apiserver").is_some_and(|c| c.healthy)).await.is_err() {
+            return;
+        }
+        // Spread, and after what a reconcile does itself as soon as the API server answers.
+        let Some(spread) = watching.0.upgrade().map(|inner| inner.tools.ambient.below(10_000)) else { return };
+        tokio::time::sleep(Duration::from_millis(2_000 + spread)).await;
+        let Some((inner, plane)) = alive(&watching) else { return };
+        match bind_roles(&inner, &plane).await {
+            Ok(()) => failing = false,
+            Err(error) if failing => {
+                tracing::debug!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at")
+            }
+            Err(error) => {
+                tracing::warn!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at; it is tried again");
+                failing = true;
+            }
+        }
+        drop((inner, plane));
+        tokio::time::sleep(ROLES_EVERY - Duration::from_secs(7)).await;
+    }
+}
+
+async fn bind_roles(inner: &Inner, plane: &Plane) -> anyhow::Result<()> {
+    let row = store::clusters::find(&mut *inner.tools.store.read().await?, plane.id).await?;
+    let Some(cluster) = row.filter(|c| c.deleted_at.is_none()) else { return Ok(()) };
+    let client = inner.client(&cluster).await.map_err(anyhow::Error::from)?;
+    Ok(kubernetes::bind_default_roles(&client).await?)
 }
 
 /// Looks after etcd: gaps, and the way out of NOSPACE.

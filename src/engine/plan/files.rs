@@ -67,6 +67,12 @@ rules:
     users: ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]
     verbs: [get, list, watch]
   - level: None
+    users: ["kubebyon:platform"]
+    verbs: [get]
+    resources:
+      - group: rbac.authorization.k8s.io
+        resources: [clusterroles, clusterrolebindings]
+  - level: None
     userGroups: ["system:nodes", "system:serviceaccounts:kube-system"]
     verbs: [get, list, watch]
     resources:

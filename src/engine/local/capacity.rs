@@ -81,6 +81,17 @@ pub fn refusal(has: &Resources, memory_of_a_cluster: u64, starting: u32, data_di
             mib(has.disk_total)
         ));
     }
+    let reserve = has.disk_total / 100 * FREE_DISK_PERCENT;
+    if has.disk_free - reserve < DISK_OF_A_CLUSTER {
+        return Some(format!(
+            "a control plane takes up to {} MiB of disk, while {} MiB of {} are free and {} MiB of them stay in reserve: \
+             free some, or move data_dir to a larger disk",
+            mib(DISK_OF_A_CLUSTER),
+            mib(has.disk_free),
+            data_dir.display(),
+            mib(reserve)
+        ));
+    }
     let needed = memory_of_a_cluster.saturating_mul(u64::from(starting) + 1);
     (has.memory_available < needed).then(|| {
         format!(
@@ -115,6 +126,10 @@ mod tests {
         let refuse = |has: Resources, starting| refusal(&has, MEMORY_OF_A_CLUSTER, starting, Path::new("/var/lib/kubebyon"));
         assert_eq!(refuse(host(), 60), None);
         assert!(refuse(Resources { disk_free: 99 * GIB, ..host() }, 0).unwrap().contains("data_dir"));
+        let small = Resources { disk_total: GIB, disk_free: GIB / 2, ..host() };
+        let why = refuse(small, 0).unwrap();
+        assert!(why.contains("512 MiB of disk") && why.contains("102 MiB of them stay in reserve"), "{why}");
+        assert_eq!(refuse(Resources { disk_free: GIB, ..small }, 0), None);
         assert!(refuse(host(), 71).unwrap().contains("71 others are starting"));
         assert!(refuse(Resources { memory_available: GIB / 4, ..host() }, 0).unwrap().contains("256 MiB are available"));
     }

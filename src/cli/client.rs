@@ -23,6 +23,8 @@ pub struct Target {
     pub ca_file: Option<PathBuf>,
     /// The socket of the data folder.
     pub socket: PathBuf,
+    /// Whether the data folder was named: then no login elsewhere stands in for a daemon that is gone.
+    pub local: bool,
 }
 
 /// A client of the API.
@@ -37,6 +39,8 @@ pub struct Client {
 /// What the API answered when it refused.
 #[derive(Debug, serde::Deserialize)]
 struct Problem {
+    #[serde(default, rename = "type")]
+    kind: String,
     #[serde(default)]
     title: String,
     #[serde(default)]
@@ -64,7 +68,7 @@ pub struct Refused {
 impl Client {
     /// A client for the target: what the command line names, else the login that was kept, else the socket.
     pub fn new(target: &Target) -> anyhow::Result<Self> {
-        let login = if target.server.is_none() && !target.socket.exists() { Login::load()? } else { None };
+        let login = if target.server.is_none() && !target.local && !target.socket.exists() { Login::load()? } else { None };
         let server = target.server.clone().or_else(|| login.as_ref().map(|l| l.server.clone()));
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("kubebyon/", env!("CARGO_PKG_VERSION")))
@@ -185,7 +189,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> String {
             message.push_str(&format!("\n  {field}: {what}"));
         }
     }
-    if status == StatusCode::UNAUTHORIZED {
+    if status == StatusCode::UNAUTHORIZED && problem.kind != "/problems/bad-credentials" {
         message.push_str(&format!("; sign in with `{}`, or give --token", called::command("login URL")));
     }
     message
@@ -254,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = socket_path(dir.path());
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        let client = client(&Target { server: None, token: None, ca_file: None, socket: socket.clone() });
+        let client = client(&Target { server: None, token: None, ca_file: None, socket: socket.clone(), local: true });
         let said = format!("{:#}", client.get::<serde_json::Value>("/api/v1/projects", &[]).await.unwrap_err());
         assert!(said.starts_with(&format!("no daemon answers at {}", socket.display())), "{said}");
         assert!(said.contains("systemctl start") && !said.contains("--ca-file"), "{said}");
@@ -264,7 +268,7 @@ mod tests {
     async fn a_port_that_nobody_listens_at_is_no_matter_of_certificates() {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let server = Some(format!("https://127.0.0.1:{port}"));
-        let client = client(&Target { server, token: None, ca_file: None, socket: PathBuf::new() });
+        let client = client(&Target { server, token: None, ca_file: None, socket: PathBuf::new(), local: false });
         let said = format!("{:#}", client.get::<serde_json::Value>("/api/v1/projects", &[]).await.unwrap_err());
         assert!(said.contains("nothing listens there") && !said.contains("--ca-file"), "{said}");
     }

@@ -30,7 +30,7 @@ pub enum Command {
         /// Its id
         id: JobId,
     },
-    /// Begin a dead job anew
+    /// Begin a dead job anew, or hurry one that waits for its next attempt
     Retry {
         /// Its id
         id: JobId,

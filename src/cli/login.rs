@@ -28,7 +28,13 @@ pub async fn login(args: LoginArgs, client: &ClientArgs) -> anyhow::Result<()> {
         bail!("{:?} is no URL to sign in at; it looks like https://kubebyon.example.com", args.url);
     }
     let password = super::user::password(&format!("Password of {} at {}: ", args.user, args.url), false)?;
-    let target = Target { server: Some(args.url.clone()), token: None, ca_file: client.ca_file.clone(), socket: std::path::PathBuf::new() };
+    let target = Target {
+        server: Some(args.url.clone()),
+        token: None,
+        ca_file: client.ca_file.clone(),
+        socket: std::path::PathBuf::new(),
+        local: false,
+    };
     let body = json!({ "name": args.user, "password": password, "kind": "token" });
     let answer: Value = Client::new(&target)?.call(Method::POST, "/api/v1/sessions", &body).await?;
     let token = answer.get("token").and_then(Value::as_str).context("the server's answer has no token")?.to_owned();
@@ -55,6 +61,7 @@ pub async fn logout() -> anyhow::Result<()> {
         token: Some(login.token.clone()),
         ca_file: ca.as_ref().map(|file| file.path().to_owned()),
         socket: std::path::PathBuf::new(),
+        local: false,
     };
     let ended = Client::new(&target)?.delete::<Value>("/api/v1/sessions/current", &[]).await;
     Login::forget()?;

@@ -136,8 +136,9 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
         Command::Doctor(args) => return doctor::run(args, &lenient(load), format).await,
         Command::Assets(command) => assets::run(command, &assets_settings(&lenient(load).config), format).await?,
         command => {
+            let local = data_dir.is_some() || load.file.is_some();
             let data_dir = data_dir.unwrap_or_else(|| lenient(load).config.data_dir);
-            with_session(command, &Session::new(client, &data_dir)?).await?;
+            with_session(command, &Session::new(client, &data_dir, local)?).await?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -48,13 +48,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session for these options.
-    pub fn new(args: &ClientArgs, data_dir: &std::path::Path) -> anyhow::Result<Self> {
+    /// A session for these options; `local`: the data folder was named, so that its daemon is meant and none elsewhere.
+    pub fn new(args: &ClientArgs, data_dir: &std::path::Path, local: bool) -> anyhow::Result<Self> {
         let target = Target {
             server: args.server.clone(),
             token: args.token.clone(),
             ca_file: args.ca_file.clone(),
             socket: super::client::socket_path(data_dir),
+            local,
         };
         Ok(Self { client: Client::new(&target)?, project: args.project.clone(), format: args.output })
     }

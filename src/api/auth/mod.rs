@@ -121,6 +121,9 @@ pub async fn resolve(state: &ApiState, proof: &Proof) -> Result<Option<Caller>, 
 }
 
 /// The secret that a request carries: `Authorization: Bearer` before the cookie.
+///
+/// Of cookies the one name alone counts. Another host of the same domain can add a second cookie of a plain name, and nothing
+/// tells which of the two is ours: several are refused.
 fn presented(headers: &HeaderMap, cookie: &str) -> Result<Option<(Secret, Carrier)>, Problem> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let secret = value
@@ -132,13 +135,16 @@ fn presented(headers: &HeaderMap, cookie: &str) -> Result<Option<(Secret, Carrie
             .ok_or_else(|| unauthenticated("the Authorization header must be: Bearer, a space, and a session or API token"))?;
         return Ok(Some((secret, Carrier::Bearer)));
     }
-    let cookie = headers
+    let mut cookies = headers
         .get_all(header::COOKIE)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(name, _)| *name == cookie)
-        .and_then(|(_, value)| Secret::parse(value));
-    Ok(cookie.map(|secret| (secret, Carrier::Cookie)))
+        .filter(|(name, _)| *name == cookie);
+    let (first, second) = (cookies.next(), cookies.next());
+    if second.is_some() {
+        return Err(unauthenticated(&format!("several cookies are named {cookie}: remove the site's cookies and sign in again")));
+    }
+    Ok(first.and_then(|(_, value)| Secret::parse(value)).map(|secret| (secret, Carrier::Cookie)))
 }

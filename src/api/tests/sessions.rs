@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::harness::Api;
 use crate::api::Peer;
-use crate::api::auth::{COOKIE, ensure_first_admin};
+use crate::api::auth::{COOKIE, COOKIE_PLAIN, ensure_first_admin};
 
 const PASSWORD: &str = "correct horse battery";
 
@@ -58,6 +58,19 @@ async fn a_browser_gets_a_cookie_that_works_from_our_own_pages_alone() {
     create().header("origin", "https://k.example").send().await.expect(StatusCode::CREATED);
     api.clock.advance(Duration::from_secs(12 * 3600 + 1));
     api.get("/api/v1/clusters").header("cookie", cookie).send().await.problem("unauthenticated");
+}
+
+#[tokio::test]
+async fn a_cookie_of_another_name_and_a_second_one_of_ours_are_refused() {
+    let api = with_user().await;
+    let session = api.post("/api/v1/sessions", json!({"name": "ada", "password": PASSWORD})).peer(from(1)).send().await;
+    let ours = session.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let ask = |cookies: String| api.get("/api/v1/clusters").header("cookie", &cookies).send();
+    ask(ours.clone()).await.expect(StatusCode::OK);
+    ask(ours.replace(COOKIE, COOKIE_PLAIN)).await.problem("unauthenticated");
+    ask(format!("{ours}; {COOKIE}=kbs_x")).await.problem("unauthenticated");
+    ask(format!("{COOKIE}=; {ours}")).await.problem("unauthenticated");
+    ask(format!("{COOKIE_PLAIN}=kbs_x; {ours}")).await.expect(StatusCode::OK);
 }
 
 #[tokio::test]

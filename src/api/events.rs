@@ -19,6 +19,7 @@ use super::auth::{self, Caller};
 use super::problem::{Kind, Problem};
 use super::state::ApiState;
 use crate::domain::event::Event;
+use crate::domain::user::Role;
 use crate::domain::{ClusterId, ProjectId};
 use crate::store::{self, Change};
 
@@ -106,7 +107,8 @@ pub async fn stream(
     let changes = state.store.changes();
     let newest = store::events::newest(&mut *state.store.read().await?).await?;
     let cursor = after.map_or(newest, |after| after.min(newest));
-    let feed = Feed { state: state.clone(), caller, cluster, cursor, changes, ready: VecDeque::new(), _slot: slot };
+    let look_again = tokio::time::interval(KEEP_ALIVE);
+    let feed = Feed { state: state.clone(), caller, cluster, cursor, changes, ready: VecDeque::new(), look_again, _slot: slot };
     // An event without data is not shown to the page, but from it on the browser knows where to resume.
     let opening = SseEvent::default().id(cursor.to_string()).retry(RECONNECT);
     let events = futures_util::stream::unfold(feed, |mut feed| async move {
@@ -129,6 +131,8 @@ struct Feed {
     cursor: i64,
     changes: Receiver<Change>,
     ready: VecDeque<Event>,
+    /// Ticks at once too, for what changed before `changes` was listened to.
+    look_again: tokio::time::Interval,
     _slot: Slot,
 }
 
@@ -174,12 +178,10 @@ impl Feed {
 
     /// Returns when there may be events; `None` ends the stream.
     async fn news(&mut self) -> Option<()> {
-        let look_again = tokio::time::sleep(KEEP_ALIVE);
-        tokio::pin!(look_again);
         loop {
             tokio::select! {
                 () = self.state.draining.cancelled() => return None,
-                () = &mut look_again => return self.still_allowed().await.then_some(()),
+                _ = self.look_again.tick() => return self.still_allowed().await.then_some(()),
                 change = self.changes.recv() => match change {
                     Ok(Change::Event) => return Some(()),
                     Ok(Change::Access) | Err(RecvError::Lagged(_)) => return self.still_allowed().await.then_some(()),
@@ -201,13 +203,14 @@ impl Feed {
     }
 }
 
-/// Returns when the caller has lost the right to read a project, or the process drains; for streams of other things.
-pub async fn until_refused(state: ApiState, caller: Caller, project: ProjectId) {
+/// Returns when the caller no longer has the role that a stream of something else needs in a project, or the process drains.
+pub async fn until_refused(state: ApiState, caller: Caller, project: ProjectId, role: Role) {
     let mut changes = state.store.changes();
+    let mut look_again = tokio::time::interval(KEEP_ALIVE);
     loop {
         tokio::select! {
             () = state.draining.cancelled() => return,
-            () = tokio::time::sleep(KEEP_ALIVE) => {}
+            _ = look_again.tick() => {}
             change = changes.recv() => match change {
                 Ok(Change::Access) | Err(RecvError::Lagged(_)) => {}
                 Ok(_) => continue,
@@ -215,7 +218,7 @@ pub async fn until_refused(state: ApiState, caller: Caller, project: ProjectId) 
             },
         }
         match auth::resolve(&state, &caller.proof).await {
-            Ok(Some(now)) if now.role_in(project).is_some() => {}
+            Ok(Some(now)) if now.role_in(project).is_some_and(|has| has >= role) => {}
             _ => return,
         }
     }

@@ -139,3 +139,30 @@ async fn streams_of_one_caller_are_bounded_and_given_back() {
     held.pop();
     assert_eq!(open().await.status(), StatusCode::OK);
 }
+
+#[tokio::test]
+async fn a_log_ends_when_the_role_that_it_needs_is_gone() {
+    let api = Api::new().await;
+    let ada = api.user("ada", Some(Role::Admin)).await;
+    let id = api.cluster("demo").await.id;
+    let follow = async |component: &str| {
+        let path = format!("/api/v1/clusters/{id}/logs?follow=true&component={component}");
+        let mut log = api.get(&path).bearer(&ada).open().await.into_body().into_data_stream();
+        assert!(log.next().await.unwrap().is_ok());
+        log
+    };
+    let (mut audit, mut server) = (follow("audit").await, follow("kube-apiserver").await);
+    let users = api.get("/api/v1/users?name=ada").local().send().await;
+    let path = format!("/api/v1/users/{}", users.json["items"][0]["id"].as_str().unwrap());
+    let set = async |role: Value| {
+        let body = json!({"roles": [{"project": "default", "role": role}]});
+        api.patch(&path, body).local().send().await.expect(StatusCode::OK);
+    };
+    set(json!("viewer")).await;
+    let end = tokio::time::timeout(Duration::from_secs(10), audit.next()).await.expect("the audit log ends with the role");
+    assert!(end.is_none());
+    assert!(tokio::time::timeout(Duration::from_millis(200), server.next()).await.is_err(), "a viewer goes on with other logs");
+    set(Value::Null).await;
+    let end = tokio::time::timeout(Duration::from_secs(10), server.next()).await.expect("the log ends with the last role");
+    assert!(end.is_none());
+}

@@ -78,9 +78,8 @@ pub async fn read(
 ) -> Result<Response, Problem> {
     let cluster = super::clusters::visible(&mut *state.store.read().await?, &caller, id).await?;
     let component = query.component.unwrap_or_default();
-    if component == LogComponent::Audit {
-        caller.require(cluster.project_id, Role::Admin, "cluster", "reading the audit log")?;
-    }
+    let needed = if component == LogComponent::Audit { Role::Admin } else { Role::Viewer };
+    caller.require(cluster.project_id, needed, "cluster", "reading this log")?;
     let tail = query.tail.unwrap_or(100);
     if tail > MAX_TAIL {
         return Err(Problem::bad_parameter("tail", format!("{tail} is too many; at most {MAX_TAIL} lines")));
@@ -93,7 +92,7 @@ pub async fn read(
         let message = format!("{} of this cluster has no log yet: it has not been started", component.as_str());
         return Err(Problem::new(Kind::Conflict, message));
     };
-    let until = events::until_refused(state.clone(), caller, cluster.project_id);
+    let until = events::until_refused(state.clone(), caller, cluster.project_id, needed);
     let lines = lines.take_until(Box::pin(until)).map(move |chunk| {
         let _held = &slot;
         chunk

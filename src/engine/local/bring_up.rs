@@ -18,7 +18,7 @@ use super::confine::cgroup::CgroupLimits;
 use super::materialise::{self, Readers};
 use super::plane::{Asked, Events, Plane, terminator_tls};
 use super::process::{Process, ProcessSpec, program_identity};
-use super::supervise::{Desired, Supervisor};
+use super::supervise::{Data, Desired, Supervisor};
 use super::{Inner, adopt, capacity, locked, status, watch as upkeep};
 use crate::domain::cluster::{Cluster, ClusterStatus, LocalAllotment};
 use crate::domain::{ClusterId, Timestamp};
@@ -79,6 +79,9 @@ impl Drop for Reserved<'_> {
 /// Everything up to the programs' start; does not wait for them. Gives the number under which the supervisor takes it up. The caller holds the
 /// cluster's lock.
 pub(super) async fn raise(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn Progress) -> Result<(Arc<Plane>, u64), EngineError> {
+    if let Some(why) = inner.data_is_missing(cluster) {
+        return Err(EngineError::Fatal(anyhow!(why)));
+    }
     let allotment = inner.allot(cluster, progress).await?;
     let pki = inner.pki(cluster).await?;
     let limits = CgroupLimits { memory_bytes: inner.options.memory_limit, pids: PIDS, cpu_weight: 100 };
@@ -100,11 +103,25 @@ pub(super) async fn raise(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn 
     };
     *locked(&plane.unconfined) = place.missing;
     plane.version.store(Arc::new(cluster.spec.kubernetes_version));
-    let applied = plane.supervisor.apply(Desired { specs, probes: plane.asked.clone() }).await?;
+    let data = Some(Data { folder: inner.etcd_member(cluster.id), expected: cluster.status.observed_generation > 0 });
+    let applied = plane.supervisor.apply(Desired { specs, probes: plane.asked.clone(), data }).await?;
     Ok((plane, applied))
 }
 
 impl Inner {
+    /// Where a cluster's etcd keeps its data, as the daemon sees it.
+    fn etcd_member(&self, cluster: ClusterId) -> PathBuf {
+        self.confinement.data_dir(cluster).join("etcd/member")
+    }
+
+    /// Why a cluster must not be started: it ran before and its data is not there. etcd would begin anew with an empty cluster.
+    pub(super) fn data_is_missing(&self, cluster: &Cluster) -> Option<String> {
+        let folder = self.etcd_member(cluster.id);
+        let runs = locked(&self.orphans).get(&cluster.id).is_some_and(|found| found.iter().any(|f| f.component == "etcd"))
+            || self.plane(cluster.id).is_some_and(|p| p.supervisor.observed().borrow().component("etcd").is_some_and(|c| c.pid.is_some()));
+        missing_data(&cluster.name, &folder, cluster.status.observed_generation > 0 && !runs)
+    }
+
     /// The address and uid of a cluster: what its row says, else what is free, written to its row.
     async fn allot(&self, cluster: &Cluster, progress: &dyn Progress) -> Result<LocalAllotment, EngineError> {
         let known = {
@@ -317,6 +334,17 @@ fn layout(allotment: &LocalAllotment, place: &Place) -> Layout {
     Layout { address: allotment.address.into(), run_dir: text(&place.run_dir), data_dir: text(&place.data_dir) }
 }
 
+/// What to say of a folder of etcd's that should have data and has none.
+fn missing_data(cluster: &str, folder: &Path, expected: bool) -> Option<String> {
+    (expected && !folder.is_dir()).then(|| {
+        format!(
+            "the data of cluster {cluster} is missing: {} is not there, though the cluster ran before. Mount or restore it, then restart the \
+             daemon or run `kubebyon job retry` for its failed job",
+            folder.display()
+        )
+    })
+}
+
 /// The authorizers of a cluster.
 pub(super) fn authorization(run_dir: &str, revoked: &BTreeSet<String>) -> String {
     let kubeconfig = Path::new(run_dir).join(REVOCATION_KUBECONFIG);
@@ -335,4 +363,20 @@ fn oom_score(component: &str) -> i16 {
 /// Half of a platform client's life: it is made anew then.
 pub(super) fn client_is_stale(made: Timestamp, now: Timestamp) -> bool {
     now.since(made) >= crate::pki::leaves::PLATFORM_CLIENT_LIFE / 2 || now < made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_is_missed_only_of_a_cluster_that_ran() {
+        let folder = tempfile::tempdir().unwrap();
+        let member = folder.path().join("member");
+        assert_eq!(missing_data("demo", &member, false), None);
+        let why = missing_data("demo", &member, true).unwrap();
+        assert!(why.contains("the data of cluster demo is missing") && why.contains(&*member.to_string_lossy()), "{why}");
+        std::fs::create_dir(&member).unwrap();
+        assert_eq!(missing_data("demo", &member, true), None);
+    }
 }

@@ -12,15 +12,21 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::bring_up::{self, Silent};
+use super::plane::Events;
+use super::supervise::Journal;
 use super::{Inner, adopt, locked, take_down};
 use crate::domain::ClusterId;
-use crate::domain::cluster::Cluster;
+use crate::domain::cluster::{Cluster, Phase};
+use crate::domain::event::Severity;
 use crate::store;
 
 /// How long a start keeps others waiting when its API server does not become well.
 const TURN: Duration = Duration::from_secs(90);
 /// The pause before a control plane that could not be taken up is tried again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+/// The reason of a cluster that ran before and whose data is not there.
+const DATA_MISSING: &str = "DataMissing";
 
 /// Looks at rows, processes and claims, and begins to bring them together.
 pub(super) async fn all(inner: &Arc<Inner>) -> anyhow::Result<AbortOnDropHandle<()>> {
@@ -105,6 +111,29 @@ async fn attempt(inner: &Arc<Inner>, id: ClusterId) -> anyhow::Result<()> {
     }
     let row = store::clusters::find(&mut *inner.tools.store.read().await?, id).await?;
     let Some(cluster) = row.filter(|c| c.deleted_at.is_none()) else { return Ok(()) };
+    if let Some(why) = inner.data_is_missing(&cluster) {
+        tell_missing_data(inner, cluster, &why).await?;
+        anyhow::bail!(why);
+    }
     bring_up::raise(inner, &cluster, &Silent).await?;
+    Ok(())
+}
+
+/// Says in a cluster's status that its data is missing, and once as an event.
+async fn tell_missing_data(inner: &Inner, mut cluster: Cluster, why: &str) -> anyhow::Result<()> {
+    if cluster.status.condition("Ready").is_some_and(|c| !c.status && c.reason == DATA_MISSING && c.message == why) {
+        return Ok(());
+    }
+    let now = inner.tools.ambient.now();
+    let mut tx = inner.tools.store.begin().await?;
+    let Some(row) = store::clusters::find(tx.sql(), cluster.id).await?.filter(|c| c.deleted_at.is_none()) else { return Ok(()) };
+    cluster = row;
+    cluster.status.set_condition(now, "Ready", false, DATA_MISSING, why);
+    if cluster.status.phase == Phase::Ready {
+        cluster.status.phase = Phase::Degraded;
+    }
+    store::clusters::set_status(&mut tx, cluster.id, &cluster.status).await?;
+    tx.commit().await?;
+    Events::of(&inner.tools.store, &inner.tools.ambient, &cluster).tell(Severity::Warning, DATA_MISSING, why.to_owned()).await;
     Ok(())
 }

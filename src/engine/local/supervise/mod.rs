@@ -11,6 +11,7 @@ mod slot;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,17 @@ pub struct Desired {
     pub specs: BTreeMap<&'static str, Arc<ProcessSpec>>,
     /// Asks them.
     pub probes: Arc<dyn Probes>,
+    /// What etcd must find where it ran before; absent: it is not looked for.
+    pub data: Option<Data>,
+}
+
+/// etcd's data.
+#[derive(Clone)]
+pub struct Data {
+    /// Its folder, as the daemon sees it.
+    pub folder: PathBuf,
+    /// Whether it must be there by now. Once etcd was well it must in any case.
+    pub expected: bool,
 }
 
 /// What is.
@@ -122,7 +134,7 @@ impl Supervisor {
         let (commands, inbox) = mpsc::channel(8);
         let (publish, observed) = watch::channel(Observed::default());
         let slots = COMPONENTS.map(|name| Slot::new(name, adopted.get(name).cloned(), restarts(name)));
-        let task = Task { ambient, journal, slots, desired: None, applied: 0, probing: FuturesUnordered::new(), publish };
+        let task = Task { ambient, journal, slots, desired: None, had_data: false, applied: 0, probing: FuturesUnordered::new(), publish };
         tokio::spawn(task.run(inbox));
         Self { commands, observed, applied: 0.into() }
     }
@@ -156,6 +168,8 @@ struct Task {
     journal: Arc<dyn Journal>,
     slots: [Slot; 4],
     desired: Option<Desired>,
+    /// etcd was well under this supervisor.
+    had_data: bool,
     applied: u64,
     probing: FuturesUnordered<BoxFuture<'static, Probed>>,
     publish: watch::Sender<Observed>,
@@ -188,6 +202,7 @@ impl Task {
                 Happened::Ended(index, exit) => self.ended(index, exit).await,
                 Happened::Probed((name, pid, result)) => {
                     let jitter = self.ambient.below(PROBE_EVERY.as_millis() as u64 * 2 / 5);
+                    self.had_data |= name == "etcd" && result.is_ok();
                     self.slot(name).probed(pid, result, Duration::from_millis(jitter));
                 }
                 Happened::Time => {}
@@ -256,10 +271,18 @@ impl Task {
     }
 
     async fn start(&mut self, name: &'static str, spec: &Arc<ProcessSpec>) {
+        let data = self.desired.as_ref().and_then(|d| d.data.clone()).filter(|_| name == "etcd");
+        let lost = data.filter(|d| (d.expected || self.had_data) && !d.folder.is_dir());
         let to_spawn = spec.clone();
         let runtime = tokio::runtime::Handle::current();
         let spawned = tokio::task::spawn_blocking(move || {
             let _guard = runtime.enter();
+            if let Some(lost) = lost {
+                anyhow::bail!(
+                    "etcd is not started, since its data is missing: {} is not there. Mount or restore it",
+                    lost.folder.display()
+                );
+            }
             to_spawn.spawn()
         })
         .await

@@ -44,7 +44,11 @@ impl Bench {
 
     /// Programs that write their starts and SIGTERMs, in order, to one file.
     fn desired(&self, mark: &str) -> Desired {
-        Desired { specs: COMPONENTS.map(|name| (name, Arc::new(spec(self.folder.path(), name, mark)))).into(), probes: self.unwell.clone() }
+        Desired {
+            specs: COMPONENTS.map(|name| (name, Arc::new(spec(self.folder.path(), name, mark)))).into(),
+            probes: self.unwell.clone(),
+            data: None,
+        }
     }
 
     async fn until(&self, what: impl Fn(&Observed) -> bool + Send) -> Observed {
@@ -168,5 +172,22 @@ async fn a_program_that_cannot_start_is_told_and_tried_again() {
     std::fs::copy("/bin/sh", bench.folder.path().join("etcd")).unwrap();
     bench.until(Observed::ready).await;
     assert_eq!(bench.told.0.lock().unwrap()[0].0, "ComponentNotStarted");
+    bench.supervisor.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn etcd_is_not_started_without_the_data_that_it_had() {
+    let bench = Bench::new(&BTreeMap::new());
+    let folder = bench.folder.path().join("member");
+    let mut desired = bench.desired("a");
+    desired.data = Some(Data { folder: folder.clone(), expected: false });
+    bench.supervisor.apply(desired.clone()).await.unwrap();
+    let before = pids(&bench.until(Observed::ready).await);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(-before[0]), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let down = bench.until(|o| o.component("etcd").is_some_and(|c| c.message.contains("its data is missing"))).await;
+    assert_eq!(down.component("etcd").unwrap().pid, None);
+    std::fs::create_dir(&folder).unwrap();
+    bench.supervisor.apply(desired).await.unwrap();
+    bench.until(Observed::ready).await;
     bench.supervisor.stop().await.unwrap();
 }

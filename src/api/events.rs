@@ -21,7 +21,7 @@ use super::state::ApiState;
 use crate::domain::event::Event;
 use crate::domain::user::Role;
 use crate::domain::{ClusterId, ProjectId};
-use crate::store::{self, Change};
+use crate::store::{self, Change, Sql};
 
 /// So many events are read at a time.
 const BATCH: u32 = 100;
@@ -92,8 +92,8 @@ pub fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
 }
 
 /// Which events a caller sees, narrowed to a cluster and to projects.
-pub fn filter(caller: &Caller, cluster: Option<ClusterId>) -> store::events::Filter {
-    store::events::Filter { projects: caller.visible(), cluster }
+pub async fn filter(sql: &mut dyn Sql, caller: &Caller, cluster: Option<ClusterId>) -> store::Result<store::events::Filter> {
+    Ok(store::events::Filter { projects: caller.sees_of_projects(sql).await?, cluster })
 }
 
 /// The stream of events that a caller may see.
@@ -160,8 +160,9 @@ impl Feed {
     }
 
     async fn read(&self) -> store::Result<Vec<Event>> {
-        let filter = filter(&self.caller, self.cluster.map(|(id, _)| id));
-        store::events::after(&mut *self.state.store.read().await?, &filter, self.cursor, BATCH).await
+        let mut sql = self.state.store.read().await?;
+        let filter = filter(&mut *sql, &self.caller, self.cluster.map(|(id, _)| id)).await?;
+        store::events::after(&mut *sql, &filter, self.cursor, BATCH).await
     }
 
     /// Whether something about users, roles, sessions or tokens may have changed; forgets the other changes.

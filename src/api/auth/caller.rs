@@ -6,9 +6,10 @@ use super::secret::{Secret, SecretKind};
 use crate::api::problem::Problem;
 use crate::api::state::ApiState;
 use crate::domain::kubeconfig::ClusterRole;
+use crate::domain::page::{MAX_LIMIT, PageRequest};
 use crate::domain::user::{ApiToken, Principal, Role, User};
 use crate::domain::{ApiTokenId, ProjectId, SessionId, Timestamp, UserId};
-use crate::store;
+use crate::store::{self, Sql};
 
 /// How a caller proved who it is; good for asking again later, and holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +132,32 @@ impl Caller {
 
     /// Whether things of no project (the platform's own events and jobs) may be seen.
     pub fn sees_platform(&self) -> bool {
-        self.principal.platform_admin && self.only.is_none()
+        self.platform_admin()
+    }
+
+    /// The projects whose events and jobs may be seen; `None`: every one, and the platform's own. Who sees all projects and
+    /// does not administer the platform (a lesser token of an administrator) gets the projects by their ids.
+    pub async fn sees_of_projects(&self, sql: &mut dyn Sql) -> store::Result<Option<Vec<ProjectId>>> {
+        if self.sees_platform() {
+            return Ok(None);
+        }
+        if let Some(projects) = self.visible() {
+            return Ok(Some(projects));
+        }
+        let (mut ids, mut after) = (Vec::new(), None);
+        loop {
+            let page = store::projects::list(sql, None, &PageRequest { limit: MAX_LIMIT, after }).await?;
+            ids.extend(page.items.iter().map(|project| project.id));
+            after = page.next;
+            if after.is_none() {
+                return Ok(Some(ids));
+            }
+        }
+    }
+
+    /// Refuses an API token, which is no way to manage what it stands for.
+    pub fn refuse_token(&self, detail: &str) -> Result<(), Problem> {
+        if self.token.is_some() { Err(Problem::forbidden(detail)) } else { Ok(()) }
     }
 
     /// The roles by project that were given.

@@ -154,3 +154,56 @@ async fn a_token_can_be_made_on_the_socket_for_a_named_user() {
     let body = json!({"name": "ci", "user": "root"});
     api.post("/api/v1/api-tokens", body).bearer(&owner).send().await.problem("forbidden");
 }
+
+#[tokio::test]
+async fn an_api_token_manages_no_tokens_and_sees_itself_alone() {
+    let api = Api::new().await;
+    let admin = api.admin().await;
+    let make = async |body| {
+        let made = api.post("/api/v1/api-tokens", body).bearer(&admin).send().await.expect(StatusCode::CREATED);
+        (made.json["secret"].as_str().unwrap().to_owned(), made.json["api_token"]["id"].as_str().unwrap().to_owned())
+    };
+    let (_, other) = make(json!({"name": "other"})).await;
+    for body in
+        [json!({"name": "reader"}), json!({"name": "all", "role": "admin"}), json!({"name": "narrow", "role": "admin", "project": "other"})]
+    {
+        let (secret, id) = make(body).await;
+        let list = api.get("/api/v1/api-tokens").bearer(&secret).send().await;
+        let ids: Vec<_> = list.json["items"].as_array().unwrap().iter().map(|token| token["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, [id.as_str()]);
+        for id in [&id, &other] {
+            api.delete(&format!("/api/v1/api-tokens/{id}")).bearer(&secret).send().await.problem("forbidden");
+        }
+    }
+    assert_eq!(api.get("/api/v1/api-tokens").bearer(&admin).send().await.json["items"].as_array().unwrap().len(), 4);
+}
+
+#[tokio::test]
+async fn a_lesser_token_of_an_administrator_does_not_see_the_platforms_own() {
+    let api = Api::new().await;
+    let id = api.cluster("demo").await.id;
+    let admin = api.admin().await;
+    api.post("/api/v1/users", json!({"name": "bob"})).bearer(&admin).send().await.expect(StatusCode::CREATED);
+    let mut tx = api.state.store.begin().await.unwrap();
+    let job = crate::store::jobs::NewJob {
+        kind: "platform",
+        project_id: None,
+        cluster_id: None,
+        host: None,
+        payload: json!({}),
+        max_attempts: 1,
+        coalesce: false,
+    };
+    let job = crate::store::jobs::enqueue(&mut tx, &api.state.ambient, job).await.unwrap().to_string();
+    tx.commit().await.unwrap();
+    for (role, sees) in [("member", false), ("admin", true)] {
+        let made = api.post("/api/v1/api-tokens", json!({"name": "t", "role": role})).bearer(&admin).send().await;
+        let secret = made.json["secret"].as_str().unwrap();
+        let events = api.get("/api/v1/events").bearer(secret).send().await.expect(StatusCode::OK);
+        assert_eq!((events.text.contains("UserCreated"), events.text.contains(&id.to_string())), (sees, true), "{role}");
+        let jobs = api.get("/api/v1/jobs").bearer(secret).send().await.expect(StatusCode::OK);
+        assert_eq!((jobs.text.contains(&job), jobs.text.contains(&id.to_string())), (sees, true), "{role}");
+        let status = api.get(&format!("/api/v1/jobs/{job}")).bearer(secret).send().await.status;
+        assert_eq!(status == StatusCode::OK, sees, "{role}");
+    }
+}

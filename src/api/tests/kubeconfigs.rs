@@ -133,3 +133,38 @@ async fn a_revocation_that_waits_says_so() {
     let revoked = api.delete(&own).local().send().await.expect(StatusCode::ACCEPTED);
     assert!(revoked.json["revoked_at"].is_string());
 }
+
+#[tokio::test]
+async fn a_token_revokes_no_more_than_it_could_do() {
+    let (api, path) = platform().await;
+    let ada = api.user("ada", Some(Role::Admin)).await;
+    let make = async |role: &str| {
+        let made = api.post(&path, json!({"role": role})).bearer(&ada).send().await.expect(StatusCode::CREATED);
+        format!("{path}/{}", made.json["record"]["id"].as_str().unwrap())
+    };
+    let (view, edit, admin) = (make("view").await, make("edit").await, make("admin").await);
+    let made = api.post("/api/v1/api-tokens", json!({"name": "t", "role": "viewer"})).bearer(&ada).send().await;
+    let viewer = made.json["secret"].as_str().unwrap();
+    for more in [&edit, &admin] {
+        api.delete(more).bearer(viewer).send().await.problem("forbidden");
+    }
+    api.delete(&view).bearer(viewer).send().await.expect(StatusCode::OK);
+    api.delete(&admin).bearer(&ada).send().await.expect(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_later_user_of_the_same_name_does_not_own_the_kubeconfigs_of_the_earlier() {
+    let (api, path) = platform().await;
+    let earlier = api.user("ada", Some(Role::Member)).await;
+    let made = api.post(&path, json!({})).bearer(&earlier).send().await.expect(StatusCode::CREATED);
+    let own = format!("{path}/{}", made.json["record"]["id"].as_str().unwrap());
+    assert_eq!(api.get(&path).bearer(&earlier).send().await.json["items"].as_array().unwrap().len(), 1);
+    let users = api.get("/api/v1/users?name=ada").local().send().await;
+    let user = format!("/api/v1/users/{}", users.json["items"][0]["id"].as_str().unwrap());
+    api.delete(&user).local().send().await.expect(StatusCode::NO_CONTENT);
+    api.clock.advance(std::time::Duration::from_secs(1));
+    let later = api.user("ada", Some(Role::Member)).await;
+    assert_eq!(api.get(&path).bearer(&later).send().await.json["items"], json!([]));
+    api.delete(&own).bearer(&later).send().await.problem("not-found");
+    api.delete(&own).local().send().await.expect(StatusCode::OK);
+}

@@ -78,7 +78,7 @@ pub struct ListApiTokens {
 
 /// List API tokens
 ///
-/// The caller's own; platform administrators see everybody's. Newest first.
+/// The caller's own; platform administrators see everybody's. An API token sees itself alone. Newest first.
 #[utoipa::path(get, path = "/api/v1/api-tokens", tag = "api-tokens", operation_id = "list_api_tokens", params(ListApiTokens),
     responses((status = 200, description = "A page of tokens, without their secrets", body = Page<ApiToken>)))]
 pub async fn list(
@@ -88,7 +88,8 @@ pub async fn list(
 ) -> Result<Json<Page<ApiToken>>, Problem> {
     let page = page(query.limit, query.next)?;
     let whose = caller.user_id().filter(|_| !caller.platform_admin());
-    let tokens = store::api_tokens::list(&mut *state.store.read().await?, whose).await?;
+    let mut tokens = store::api_tokens::list(&mut *state.store.read().await?, whose).await?;
+    tokens.retain(|token| caller.token.is_none_or(|own| own == token.id));
     Ok(Json(slice(tokens, &page, |token| token.id.to_string())?))
 }
 
@@ -104,9 +105,7 @@ pub async fn create(
     body: JsonBody<CreateApiToken>,
 ) -> Result<(StatusCode, Json<CreatedApiToken>), Problem> {
     let request = body.value;
-    if caller.token.is_some() {
-        return Err(Problem::forbidden("an API token makes no API tokens, or it would never end; sign in"));
-    }
+    caller.refuse_token("an API token makes no API tokens, or it would never end; sign in")?;
     if request.name.is_empty() || request.name.chars().count() > 100 || request.name.chars().any(char::is_control) {
         return Err(Problem::invalid("name", "say in 1 to 100 characters what the token is for"));
     }
@@ -158,11 +157,12 @@ async fn owner(sql: &mut dyn Sql, caller: &Caller, named: Option<&str>) -> Resul
 
 /// Remove an API token
 ///
-/// One's own; platform administrators everybody's. It is refused from now on, and its streams end.
+/// In a session, one's own; platform administrators everybody's. It is refused from now on, and its streams end.
 #[utoipa::path(delete, path = "/api/v1/api-tokens/{id}", tag = "api-tokens", operation_id = "delete_api_token",
     params(("id" = ApiTokenId, Path, description = "The token's id")),
     responses((status = 204, description = "The token is gone")))]
 pub async fn delete(State(state): State<ApiState>, caller: Caller, Path(id): Path<ApiTokenId>) -> Result<StatusCode, Problem> {
+    caller.refuse_token("an API token removes no API tokens; sign in")?;
     let mut tx = state.store.begin().await?;
     let token = store::api_tokens::find_by_id(tx.sql(), id).await?;
     let may = |token: &ApiToken| caller.platform_admin() || caller.user_id() == Some(token.user_id);

@@ -70,7 +70,8 @@ pub async fn list(
         return events::stream(&state, caller, query.cluster.map(|id| (id, None)), after).await;
     }
     let mut sql = state.store.read().await?;
-    let found = store::events::list(&mut *sql, &events::filter(&caller, query.cluster), &page).await?;
+    let filter = events::filter(&mut *sql, &caller, query.cluster).await?;
+    let found = store::events::list(&mut *sql, &filter, &page).await?;
     Ok(Json(found).into_response())
 }
 
@@ -98,6 +99,7 @@ pub async fn of_cluster(
         drop(sql);
         return events::stream(&state, caller, Some((id, Some(cluster.project_id))), after).await;
     }
-    let found = store::events::list(&mut *sql, &events::filter(&caller, Some(id)), &page).await?;
+    let filter = events::filter(&mut *sql, &caller, Some(id)).await?;
+    let found = store::events::list(&mut *sql, &filter, &page).await?;
     Ok(Json(found).into_response())
 }

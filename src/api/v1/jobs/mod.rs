@@ -52,8 +52,9 @@ async fn visible(sql: &mut dyn Sql, caller: &Caller, id: JobId) -> Result<Job, P
     responses((status = 200, description = "A page of jobs", body = Page<Job>)))]
 pub async fn list(State(state): State<ApiState>, caller: Caller, Query(query): Query<ListJobs>) -> Result<Json<Page<Job>>, Problem> {
     let page = page(query.limit, query.next)?;
-    let filter = store::jobs::Filter { projects: caller.visible(), cluster: query.cluster, state: query.state };
     let mut sql = state.store.read().await?;
+    let projects = caller.sees_of_projects(&mut *sql).await?;
+    let filter = store::jobs::Filter { projects, cluster: query.cluster, state: query.state };
     Ok(Json(store::jobs::list(&mut *sql, &filter, &page).await?))
 }
 

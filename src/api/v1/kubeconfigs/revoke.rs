@@ -5,7 +5,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::concerns;
-use crate::api::auth::Caller;
+use crate::api::auth::{Caller, cluster_role_of};
 use crate::api::extract::Path;
 use crate::api::problem::{Kind, Problem};
 use crate::api::state::ApiState;
@@ -20,7 +20,7 @@ use crate::store::jobs::NewJob;
 
 /// Revoke a kubeconfig
 ///
-/// For its owner and for administrators of the project. 200: the cluster's API server refuses it from now on. 202: it is
+/// For its owner and for administrators of the project; an API token revokes no more than it could do itself. 200: the cluster's API server refuses it from now on. 202: it is
 /// revoked, and the API server (which may be down) has yet to learn of it. Asked twice, it is the same revocation.
 #[utoipa::path(delete, path = "/api/v1/clusters/{id}/kubeconfigs/{kubeconfig}", tag = "kubeconfigs", operation_id = "revoke_kubeconfig",
     params(("id" = ClusterId, Path, description = "The cluster's id"), ("kubeconfig" = KubeconfigId, Path, description = "The kubeconfig's id")),
@@ -39,6 +39,13 @@ pub async fn revoke(
     let record = record
         .filter(|record| record.cluster_id == id && concerns(&caller, role, record))
         .ok_or_else(|| Problem::not_found("kubeconfig"))?;
+    let most = cluster_role_of(caller.most());
+    if record.role > most {
+        let (role, most) = (record.role.as_str(), most.as_str());
+        return Err(Problem::forbidden(format!(
+            "this API token is good for kubeconfigs with the role {most} at most; this one has {role}: sign in to revoke it"
+        )));
+    }
     if record.revoked_at.is_none() {
         store::kubeconfigs::revoke(&mut tx, kubeconfig, state.ambient.now()).await?;
         let message = format!("the revocation of a kubeconfig of {} was asked for", record.owner);

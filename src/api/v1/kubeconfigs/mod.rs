@@ -21,7 +21,7 @@ use crate::api::v1::{clusters, slice};
 use crate::domain::ClusterId;
 use crate::domain::kubeconfig::{ClusterRole, Kubeconfig};
 use crate::domain::page::Page;
-use crate::domain::user::Role;
+use crate::domain::user::{Role, User};
 use crate::store;
 
 /// A kubeconfig that is asked for.
@@ -72,7 +72,9 @@ pub struct ListKubeconfigs {
 
 /// Whether the caller may see and revoke the kubeconfig: its owner, and administrators of the project.
 fn concerns(caller: &Caller, role: Option<Role>, kubeconfig: &Kubeconfig) -> bool {
-    role == Some(Role::Admin) || kubeconfig.owner == caller.name()
+    // A record names its owner; what is older than the user was handed out to an earlier one of that name.
+    let owns = |user: &User| kubeconfig.owner == user.name && kubeconfig.created_at >= user.created_at;
+    role == Some(Role::Admin) || caller.user.as_ref().is_some_and(owns)
 }
 
 /// List kubeconfigs

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
-use super::problem::{Kind, Problem};
+use super::problem::{DISK_FULL, Kind, Problem};
 use super::state::ApiState;
 use crate::store;
 
@@ -31,7 +31,7 @@ pub async fn healthz() -> Json<Health> {
 
 /// Whether requests can be served
 ///
-/// The store answers and the process does not drain; otherwise 503 says which.
+/// The store answers and takes writes, and the process does not drain; otherwise 503 says which.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz", security(()),
     responses((status = 200, description = "It serves", body = Health)))]
 pub async fn readyz(State(state): State<ApiState>) -> Result<Json<Health>, Problem> {
@@ -40,10 +40,19 @@ pub async fn readyz(State(state): State<ApiState>) -> Result<Json<Health>, Probl
     }
     let answer = async {
         let mut sql = state.store.read().await?;
-        store::meta::get(&mut *sql, "installation").await
+        store::meta::get(&mut *sql, "installation").await?;
+        drop(sql);
+        if state.store.is_full() {
+            // The disk was full; whether it still is shows a small write alone.
+            let mut tx = state.store.begin().await?;
+            store::meta::put(&mut tx, "write-probe", &state.ambient.now().to_string()).await?;
+            tx.commit().await?;
+        }
+        store::Result::Ok(())
     };
     match tokio::time::timeout(std::time::Duration::from_secs(5), answer).await {
-        Ok(Ok(_)) => Ok(ok()),
+        Ok(Ok(())) => Ok(ok()),
+        Ok(Err(store::Error::DiskFull(_))) => Err(Problem::new(Kind::Unavailable, DISK_FULL)),
         Ok(Err(error)) => {
             tracing::error!(%error, "the store does not answer");
             Err(Problem::new(Kind::Unavailable, "the store does not answer; the log says why"))

@@ -63,7 +63,7 @@ fn complete(document: &mut Value) {
 }
 
 fn complete_operation(method: &str, operation: &mut Value) {
-    let mut statuses = vec![400, 500, 503];
+    let mut statuses = vec![400, 500, 503, 507];
     if operation.get("security").is_none() {
         statuses.extend([401, 403]);
         if operation["parameters"].as_array().is_some_and(|all| all.iter().any(|p| p["in"] == "path")) {
@@ -127,7 +127,7 @@ mod tests {
                 let of = format!("{method} {path}");
                 assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{of}");
                 assert!(operation.get(FURTHER).is_none(), "{of}");
-                for status in ["400", "500"] {
+                for status in ["400", "500", "507"] {
                     assert!(operation["responses"][status]["content"][MEDIA_TYPE].is_object(), "{of} {status}");
                 }
                 assert_eq!(

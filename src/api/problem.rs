@@ -14,6 +14,10 @@ use crate::store;
 /// The media type of problems.
 pub const MEDIA_TYPE: &str = "application/problem+json";
 
+/// What is to be done about a full disk.
+pub const DISK_FULL: &str =
+    "no space is left on the disk of the platform's data folder; nothing was changed: free some space there, then try again";
+
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $uri:literal, $status:ident, $title:literal;)+) => {
         /// What can be wrong.
@@ -85,6 +89,8 @@ kinds! {
     Throttled = "throttled", TOO_MANY_REQUESTS, "Too many requests";
     /// The platform failed.
     Internal = "internal", INTERNAL_SERVER_ERROR, "The platform failed";
+    /// The disk of the data folder is full.
+    DiskFull = "disk-full", INSUFFICIENT_STORAGE, "The platform's disk is full";
     /// The platform cannot answer at this time.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Not available at this time";
     /// It took too long.
@@ -201,6 +207,10 @@ impl From<store::Error> for Problem {
                 tracing::warn!(%error, "the store is busy");
                 Self::new(Kind::Unavailable, "the platform is busy; try again in a moment").retry_after(1)
             }
+            error @ store::Error::DiskFull(_) => {
+                tracing::error!(%error, "the store cannot write");
+                Self::new(Kind::DiskFull, DISK_FULL)
+            }
             error => Self::internal("the store", &anyhow::Error::new(error)),
         }
     }
@@ -241,6 +251,13 @@ mod tests {
         let problem = Problem::from(store::Error::Database(anyhow::anyhow!("disk I/O error at /var/lib/secret")));
         assert!(problem.is(Kind::Internal));
         assert!(!serde_json::to_string(&problem).unwrap().contains("secret"));
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_its_remedy() {
+        let problem = Problem::from(store::Error::DiskFull(anyhow::anyhow!("/var/lib/secret: database or disk is full")));
+        assert!(problem.is(Kind::DiskFull) && problem.status == 507);
+        assert!(problem.detail.contains("free some space") && !problem.detail.contains("secret"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod sqlite;
 pub mod users;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use sql::{Database, FromValue, Row, Sql, Transaction, Value};
 
@@ -64,6 +65,9 @@ pub enum Error {
         /// How long, in seconds.
         seconds: u64,
     },
+    /// The file system of the database is full; the transaction changed nothing.
+    #[error("no space is left for the database: free some on the disk of the data folder: {0:#}")]
+    DiskFull(#[source] anyhow::Error),
     /// The database itself failed.
     #[error("database: {0:#}")]
     Database(#[source] anyhow::Error),
@@ -96,6 +100,7 @@ pub enum Change {
 pub struct Store {
     database: Arc<dyn Database>,
     changes: tokio::sync::broadcast::Sender<Change>,
+    full: Arc<AtomicBool>,
 }
 
 /// A read-write transaction. Dropping it without [`Tx::commit`] rolls back.
@@ -103,22 +108,29 @@ pub struct Tx {
     inner: Box<dyn Transaction>,
     pending: Vec<Change>,
     changes: tokio::sync::broadcast::Sender<Change>,
+    full: Arc<AtomicBool>,
 }
 
 impl Store {
     /// A store over a database that is open and migrated.
     pub fn new(database: Arc<dyn Database>) -> Self {
-        Self { database, changes: tokio::sync::broadcast::Sender::new(1024) }
+        Self { database, changes: tokio::sync::broadcast::Sender::new(1024), full: Arc::default() }
     }
 
     /// Begins a transaction that may write.
     pub async fn begin(&self) -> Result<Tx> {
-        Ok(Tx { inner: self.database.begin().await?, pending: Vec::new(), changes: self.changes.clone() })
+        let (inner, full) = (self.database.begin().await?, Arc::clone(&self.full));
+        Ok(Tx { inner, pending: Vec::new(), changes: self.changes.clone(), full })
     }
 
     /// A consistent view for reading.
     pub async fn read(&self) -> Result<Box<dyn Sql>> {
         self.database.read().await
+    }
+
+    /// Whether the last commit found the disk full.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// What changes from now on. A receiver that lags is told so and must read everything again.
@@ -144,7 +156,13 @@ impl Tx {
     /// nothing is committed without the watchers being told.
     pub async fn commit(self) -> Result<()> {
         let commit = async move {
-            self.inner.commit().await?;
+            let done = self.inner.commit().await;
+            match &done {
+                Ok(()) => self.full.store(false, Ordering::Relaxed),
+                Err(Error::DiskFull(_)) => self.full.store(true, Ordering::Relaxed),
+                Err(_) => {}
+            }
+            done?;
             for change in self.pending {
                 // No receiver is no failure: nobody watches.
                 let _ = self.changes.send(change);

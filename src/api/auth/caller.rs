@@ -86,9 +86,16 @@ impl Caller {
     /// Notes the use of an API token, at most once a minute.
     pub(super) async fn touch(&self, state: &ApiState) -> Result<(), Problem> {
         if let Some(id) = self.token.filter(|_| self.use_is_news) {
-            let mut tx = state.store.begin().await?;
-            store::api_tokens::touch(&mut tx, id, state.ambient.now()).await?;
-            tx.commit().await?;
+            let noted = async {
+                let mut tx = state.store.begin().await?;
+                store::api_tokens::touch(&mut tx, id, state.ambient.now()).await?;
+                tx.commit().await
+            };
+            match noted.await {
+                // What only reads goes on though the disk is full.
+                Ok(()) | Err(store::Error::DiskFull(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

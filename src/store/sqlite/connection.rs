@@ -120,9 +120,13 @@ impl Shared {
 
     /// SQLite's error with what it means and what to do.
     fn error(&self, error: rusqlite::Error) -> Error {
-        let advice = match error.sqlite_error_code() {
+        let code = error.sqlite_error_code();
+        let may_be_full = matches!(code, Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen));
+        if code == Some(ErrorCode::DiskFull) || (may_be_full && no_space_beside(&self.path)) {
+            return Error::DiskFull(anyhow::Error::new(error).context(self.path.display().to_string()));
+        }
+        let advice = match code {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => return schema::damaged(&self.path, error),
-            Some(ErrorCode::DiskFull) => format!("no space is left for {}: free some on its file system", self.path.display()),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 format!("another process holds {}: is a second daemon running on this data folder?", self.path.display())
             }
@@ -135,6 +139,13 @@ impl Shared {
         };
         Error::Database(anyhow::Error::new(error).context(advice))
     }
+}
+
+/// Whether nothing can be written beside the file. SQLite says `SQLITE_FULL` of writes; where it makes or maps its `-wal`
+/// and `-shm` files, an I/O error is all that it says.
+fn no_space_beside(path: &Path) -> bool {
+    let folder = path.parent().unwrap_or(path);
+    nix::sys::statvfs::statvfs(folder).is_ok_and(|s| s.blocks_available() == 0 || (s.files() > 0 && s.files_available() == 0))
 }
 
 impl Open {

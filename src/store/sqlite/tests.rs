@@ -154,3 +154,27 @@ async fn waiting_for_what_is_held_ends_with_an_error() {
     readers.pop();
     store.read().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_full_disk_is_named_changes_nothing_and_passes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("k.db");
+    let store = Store::new(open(&path).unwrap());
+    // SQLite answers a limit on the file's pages as it answers a file system without space.
+    let limit = async |pages: &'static str| {
+        let mut tx = store.begin().await.unwrap();
+        tx.sql().query(pages, Vec::new()).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    limit("pragma max_page_count = 1").await;
+    let mut tx = store.begin().await.unwrap();
+    let error = tx.sql().execute(INSERT, vec!["a".into(), "x".repeat(1 << 20).into()]).await.unwrap_err();
+    assert!(matches!(error, Error::DiskFull(_)), "{error}");
+    assert!(error.to_string().contains("k.db") && error.to_string().contains("free some"), "{error}");
+    drop(tx);
+    limit("pragma max_page_count = 1000000").await;
+    let mut tx = store.begin().await.unwrap();
+    tx.sql().execute(INSERT, vec!["b".into(), "1".into()]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(settings(&mut *store.read().await.unwrap()).await, 1);
+}

@@ -52,19 +52,41 @@ pub fn rotate(log: &Path, limit: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The last lines of a log as one text, at most `bytes` long; empty when there are none.
-pub fn last_lines(log: &Path, lines: usize, bytes: usize) -> String {
+/// What a program that ended said last of why, as one text; empty when it said nothing. Lines that tell of a failure are preferred, and
+/// the stack traces of Go are left out.
+pub fn last_words(log: &Path) -> String {
+    let text = end_of(log, 256 << 10);
+    let said: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty() && !is_of_a_trace(l)).collect();
+    // What was said long before is not why it ended.
+    let recent = &said[said.len().saturating_sub(30)..];
+    let telling: Vec<&str> = recent.iter().copied().filter(|l| tells_of_failure(l)).collect();
+    let chosen = if telling.is_empty() { recent } else { &telling };
+    let chosen = &chosen[chosen.len().saturating_sub(5)..];
+    chosen.iter().map(|l| l.chars().take(400).collect()).collect::<Vec<String>>().join("\n")
+}
+
+fn tells_of_failure(line: &str) -> bool {
+    let line = line.to_lowercase();
+    ["panic:", "fatal", "error", " err=", "no space left"].iter().any(|mark| line.contains(mark))
+}
+
+/// Whether a line is of a goroutine's stack: its head, a function with its arguments, or an indented place.
+fn is_of_a_trace(line: &str) -> bool {
+    let function = line.ends_with(')') && line.split_once('(').is_some_and(|(name, _)| name.contains('.') && !name.contains(' '));
+    line.starts_with('\t') || line.starts_with("goroutine ") || line.starts_with("created by ") || function
+}
+
+/// The end of a log, at most `bytes` of it.
+fn end_of(log: &Path, bytes: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         let len = file.metadata()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(bytes as u64)))?;
+        file.seek(SeekFrom::Start(len.saturating_sub(bytes)))?;
         let mut text = Vec::new();
-        file.take(bytes as u64).read_to_end(&mut text)?;
+        file.take(bytes).read_to_end(&mut text)?;
         Ok(text)
     };
-    let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
-    let all: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
 }
 
 /// The lines of a log, its kept past first: all, or the last `tail`; then, with `follow`, those that come.
@@ -202,10 +224,30 @@ mod tests {
         assert_eq!(collect(&log, None).await, "a\nb\nc\n");
         assert_eq!(collect(&log, Some(2)).await, "b\nc\n");
         assert_eq!(collect(&log, Some(0)).await, "");
-        assert_eq!(last_lines(&log, 1, 100), "half");
+        assert_eq!(last_words(&log), "c\nhalf");
         let long = "x".repeat(70_000);
         append(&log, &format!("{long}\n"));
         assert!(collect(&log, None).await.ends_with(&format!("half{long}\n")));
+    }
+
+    #[test]
+    fn last_words_tell_why_and_not_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("etcd.log");
+        assert_eq!(last_words(&log), "");
+        append(&log, "error of a former run\n");
+        append(&log, &"all is well\n".repeat(40));
+        append(&log, "panic: write /data/etcd/wal: no space left on device\n\ngoroutine 1 [running]:\n");
+        for nth in 0..100 {
+            append(
+                &log,
+                &format!("go.etcd.io/etcd/server/v3/errors.(*Store).Fatal(0x{nth}, {{0x1, 0x2}})\n\tgo.etcd.io/errors/error.go:12 +0x1d\n"),
+            );
+        }
+        append(&log, "created by main.main in goroutine 1\n\tmain.go:9 +0x1\n");
+        assert_eq!(last_words(&log), "panic: write /data/etcd/wal: no space left on device");
+        append(&log, &"bye\n".repeat(40));
+        assert_eq!(last_words(&log), ["bye"; 5].join("\n"));
     }
 
     #[tokio::test]

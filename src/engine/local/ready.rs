@@ -41,7 +41,7 @@ impl Plane {
                 return Ok(());
             }
             if let Some(hopeless) = now.components.iter().find(|c| told.fell_since(c) >= HOPELESS) {
-                let log = logs::last_lines(&inner.confinement.log_dir(cluster.id).join(format!("{}.log", hopeless.name)), 5, 1500);
+                let log = logs::last_words(&inner.confinement.log_dir(cluster.id).join(format!("{}.log", hopeless.name)));
                 return Err(EngineError::Retry(anyhow!(
                     "{} ends again and again ({}). Its last words: {log}",
                     hopeless.name,

@@ -308,7 +308,7 @@ impl Task {
     async fn ended(&mut self, index: usize, exit: Exit) {
         let name = self.slots[index].name;
         let log = self.desired.as_ref().and_then(|d| d.specs.get(name)).map(|s| s.log.clone());
-        let last = log.map(|path| logs::last_lines(&path, 5, 1500)).unwrap_or_default();
+        let last = log.map(|path| logs::last_words(&path)).unwrap_or_default();
         let wait = self.slots[index].ended(exit);
         let mut message = format!("{name} ended with {exit}; it is started again in {} s", wait.as_secs());
         if !last.is_empty() {

@@ -43,6 +43,9 @@ const PROBE_EAGER: Duration = Duration::from_millis(50);
 const EAGER_FOR: Duration = Duration::from_secs(30);
 /// A program that was well is called unwell after so many probes in a row that failed.
 const PATIENCE: u32 = 2;
+/// One that was well and then answers nothing for so long hangs: it is ended and started again. etcd may be silent while it defragments,
+/// which takes far less.
+const SILENCE: Duration = Duration::from_secs(180);
 
 /// What a component needs to be well before it is started.
 pub fn needs(component: &str) -> Option<&'static str> {
@@ -203,7 +206,11 @@ impl Task {
                 Happened::Probed((name, pid, result)) => {
                     let jitter = self.ambient.below(PROBE_EVERY.as_millis() as u64 * 2 / 5);
                     self.had_data |= name == "etcd" && result.is_ok();
-                    self.slot(name).probed(pid, result, Duration::from_millis(jitter));
+                    let excused = needs(name).is_some_and(|needed| !self.well(needed));
+                    self.slot(name).probed(pid, result, excused, Duration::from_millis(jitter));
+                    if self.slot(name).hangs() {
+                        self.end_hung(name).await;
+                    }
                 }
                 Happened::Time => {}
             }
@@ -318,6 +325,14 @@ impl Task {
         self.journal.tell(Severity::Warning, "ComponentExited", message).await;
     }
 
+    async fn end_hung(&mut self, name: &'static str) {
+        let message = format!("{name} was well and has answered nothing for {} s: it is ended and started again", SILENCE.as_secs());
+        self.journal.tell(Severity::Warning, "ComponentHung", message).await;
+        if let Err(error) = self.slot(name).end_hung().await {
+            tracing::error!(component = name, error = format!("{error:#}"), "a program that hangs does not end");
+        }
+    }
+
     async fn stop_all(&mut self) -> Vec<anyhow::Error> {
         let mut errors = Vec::new();
         for name in STOP_ORDER {
@@ -342,6 +357,11 @@ impl Task {
             changed
         });
     }
+}
+
+/// Whether a probe failed by what the program said, and not for want of an answer: see [`crate::engine::health`].
+fn is_an_answer(why: &str) -> bool {
+    why.starts_with("these checks fail") || why.starts_with("its health check answers")
 }
 
 /// When one that answered is asked next.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::backoff::Backoff;
-use super::{GRACE, PATIENCE, next_probe};
+use super::{GRACE, PATIENCE, SILENCE, is_an_answer, next_probe};
 use crate::domain::cluster::ComponentStatus;
 use crate::engine::local::process::{Exit, Process};
 
@@ -24,6 +24,10 @@ pub(super) struct Slot {
     next_probe: Instant,
     probing: bool,
     failed_probes: u32,
+    /// It was well since it was started, or taken over.
+    was_well: bool,
+    /// Since when it has not answered at all.
+    silent_since: Option<Instant>,
 }
 
 impl Slot {
@@ -42,6 +46,8 @@ impl Slot {
             next_probe: now,
             probing: false,
             failed_probes: 0,
+            was_well: false,
+            silent_since: None,
         }
     }
 
@@ -73,6 +79,7 @@ impl Slot {
         let now = Instant::now();
         (self.process, self.healthy, self.failed_probes) = (Some(process), false, 0);
         (self.started_at, self.next_probe, self.not_before) = (now, now, None);
+        (self.was_well, self.silent_since) = (false, None);
         self.message = "it was started and has not answered yet".into();
         if std::mem::take(&mut self.fell) {
             self.restarts += 1;
@@ -109,14 +116,20 @@ impl Slot {
         Some(process.pid())
     }
 
-    pub(super) fn probed(&mut self, pid: i32, result: Result<(), String>, jitter: Duration) {
+    /// `excused`: what it needs is not well, so that its silence is not its own.
+    pub(super) fn probed(&mut self, pid: i32, result: Result<(), String>, excused: bool, jitter: Duration) {
         self.probing = false;
         // The answer of a process that has been replaced meanwhile says nothing of this one.
         if self.process.as_ref().is_none_or(|p| p.pid() != pid) {
             return;
         }
+        self.silent_since = match &result {
+            Err(why) if !excused && !is_an_answer(why) => self.silent_since.or_else(|| Some(Instant::now())),
+            _ => None,
+        };
         match result {
             Ok(()) => {
+                self.was_well = true;
                 (self.healthy, self.failed_probes) = (true, 0);
                 self.message.clear();
             }
@@ -129,6 +142,21 @@ impl Slot {
             }
         }
         self.next_probe = next_probe(self.healthy && self.failed_probes == 0, self.started_at.elapsed(), jitter);
+    }
+
+    /// Whether it ran well and has answered nothing for so long that it will not by itself.
+    pub(super) fn hangs(&self) -> bool {
+        self.process.is_some() && self.was_well && self.silent_since.is_some_and(|since| since.elapsed() >= SILENCE)
+    }
+
+    /// Ends one that hangs, so that it is started again as one that ended by itself.
+    pub(super) async fn end_hung(&mut self) -> anyhow::Result<()> {
+        // Should it not end, it is tried again after as long.
+        self.silent_since = Some(Instant::now());
+        self.stop().await?;
+        (self.fell, self.message) = (true, format!("it answered nothing for {} s and was ended", SILENCE.as_secs()));
+        self.wait(self.started_at.elapsed());
+        Ok(())
     }
 
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {

@@ -191,3 +191,34 @@ async fn etcd_is_not_started_without_the_data_that_it_had() {
     bench.until(Observed::ready).await;
     bench.supervisor.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn one_that_was_well_and_falls_silent_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = shell(folder.path(), "kube-scheduler", "exec sleep 600").spawn().unwrap();
+    let pid = process.pid();
+    let mut slot = Slot::new("kube-scheduler", None, 0);
+    slot.started(process);
+    tokio::time::pause();
+    let silent = || Err("it did not answer in time".to_owned());
+    let unwell = || Err("these checks fail: ping".to_owned());
+    let mut ask = async |result, excused| {
+        slot.probed(pid, result, excused, Duration::ZERO);
+        let hangs = slot.hangs();
+        tokio::time::advance(SILENCE).await;
+        hangs
+    };
+    assert!(!ask(silent(), false).await && !ask(silent(), false).await, "it was never well");
+    assert!(!ask(Ok(()), false).await);
+    assert!(!ask(silent(), false).await, "it has only begun to be silent");
+    assert!(!ask(unwell(), false).await && !ask(unwell(), false).await, "that is an answer");
+    assert!(!ask(silent(), true).await && !ask(silent(), true).await, "what it needs is not well");
+    assert!(!ask(silent(), false).await);
+    assert!(ask(silent(), false).await);
+    tokio::time::resume();
+    slot.end_hung().await.unwrap();
+    assert!(slot.process.is_none() && !slot.may_start());
+    let next = shell(folder.path(), "kube-scheduler", "exec sleep 600").spawn().unwrap();
+    assert_eq!(slot.started(next.clone()), Some(next.pid()), "it counts as a restart");
+    slot.stop().await.unwrap();
+}

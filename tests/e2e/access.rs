@@ -120,7 +120,7 @@ fn a_service_accounts_kubeconfig_works_until_it_is_revoked() {
     assert_eq!(record["service_account"], "default/deployer");
     platform.ok(&["kubeconfig", "revoke", "demo", record["id"].as_str().unwrap()]);
     kubectl_fails(&token, &["get", "configmaps"]);
-    let said = platform.fails(1, &["kubeconfig", "demo", "--service-account", "default/x", "--ttl", "1m"]);
+    let said = platform.fails(1, &["kubeconfig", "demo", "--service-account", "default/x", "--role", "edit", "--ttl", "1m"]);
     assert!(said.contains("600"), "the shortest life of a token is said: {said}");
 }
 

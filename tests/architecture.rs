@@ -1,6 +1,8 @@
 //! The shape of the source, held: who may import whom, how long a file may be, what modules may be called, and that the map in
 //! `src/lib.rs` names every room. Each check is a function of text, and is itself tested on small texts that break it.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -180,17 +180,18 @@ impl Client {
 }
 
 fn refusal(status: StatusCode, body: &[u8]) -> String {
+    use std::fmt::Write as _;
     let Ok(problem) = serde_json::from_slice::<Problem>(body) else {
         return format!("the server answered {status}");
     };
     let mut message = problem.detail.unwrap_or(problem.title);
     for FieldError { field, message: what } in problem.errors {
         if !message.contains(&what) {
-            message.push_str(&format!("\n  {field}: {what}"));
+            let _ = write!(message, "\n  {field}: {what}");
         }
     }
     if status == StatusCode::UNAUTHORIZED && problem.kind != "/problems/bad-credentials" {
-        message.push_str(&format!("; sign in with `{}`, or give --token", called::command("login URL")));
+        let _ = write!(message, "; sign in with `{}`, or give --token", called::command("login URL"));
     }
     message
 }

@@ -325,19 +325,13 @@ async fn upgrade(
 ) -> anyhow::Result<()> {
     let cluster = session.cluster(cluster).await?;
     let current = cluster.spec.kubernetes_version;
-    let version = match version {
-        Some(version) => version,
-        None => {
-            let known: Vec<KubernetesVersion> = super::versions::available(session).await?.into_iter().map(|v| v.version).collect();
-            let next = known.into_iter().filter(|v| *v > current && current.check_upgrade(*v).is_ok()).max();
-            next.ok_or_else(|| {
-                anyhow::anyhow!(
-                    "{} runs {current}, and no version one step newer is known here; see `{}`",
-                    cluster.name,
-                    called::command("cluster versions")
-                )
-            })?
-        }
+    let version = if let Some(version) = version {
+        version
+    } else {
+        let known: Vec<KubernetesVersion> = super::versions::available(session).await?.into_iter().map(|v| v.version).collect();
+        let next = known.into_iter().filter(|v| *v > current && current.check_upgrade(*v).is_ok()).max();
+        let list = called::command("cluster versions");
+        next.ok_or_else(|| anyhow::anyhow!("{} runs {current}, and no version one step newer is known here; see `{list}`", cluster.name))?
     };
     let newest = newest_event(session, &cluster).await?;
     let body = json!({ "kubernetes_version": version });

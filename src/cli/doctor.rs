@@ -31,7 +31,7 @@ pub async fn run(args: DoctorArgs, loaded: &Loaded, format: Format) -> anyhow::R
         advertise_host: config.advertise_address.as_ref().map(|address| address.host.clone()),
         control_plane_host: config.control_plane_host.clone(),
         node_ports: (config.has_role(Role::Api) && config.public_access_mode == PublicAccessMode::Nodeport)
-            .then(|| config.nodeport_range.first..=config.nodeport_range.last),
+            .then_some(config.nodeport_range.first..=config.nodeport_range.last),
         cluster_memory: config.limits.cluster_memory_estimate_bytes.bytes(),
         assets: Some(assets_report(loaded, args.deep)),
         resolve: None,

@@ -68,13 +68,11 @@ impl Session {
         let (project, name) = reference.split_once('/').unwrap_or((&self.project, reference));
         let query = [("project", project.to_owned()), ("name", name.to_owned())];
         let page: Page<Cluster> = self.client.get("/api/v1/clusters", &query).await?;
-        match page.items.into_iter().next() {
-            Some(cluster) => Ok(cluster),
-            None => {
-                let list = called::command("cluster list -A");
-                bail!("there is no cluster {name:?} in project {project:?}; see `{list}`, and name another project's as PROJECT/NAME")
-            }
+        if let Some(cluster) = page.items.into_iter().next() {
+            return Ok(cluster);
         }
+        let list = called::command("cluster list -A");
+        bail!("there is no cluster {name:?} in project {project:?}; see `{list}`, and name another project's as PROJECT/NAME")
     }
 }
 

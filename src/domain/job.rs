@@ -81,7 +81,7 @@ pub struct Job {
 pub fn backoff(ambient: &Ambient, attempts: i64) -> Duration {
     let exponent = u32::try_from(attempts.clamp(1, 10) - 1).unwrap_or(0);
     let full = Duration::from_secs(1).saturating_mul(1 << exponent).min(Duration::from_secs(300));
-    full - Duration::from_millis(ambient.below(u64::try_from(full.as_millis()).unwrap_or(0) / 2 + 1))
+    full.saturating_sub(Duration::from_millis(ambient.below(u64::try_from(full.as_millis()).unwrap_or(0) / 2 + 1)))
 }
 
 #[cfg(test)]

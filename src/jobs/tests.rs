@@ -80,7 +80,7 @@ impl Bench {
         let spec = json!({"kubernetes_version": "1.34.4", "engine": "local", "pod_cidr": "10.244.0.0/16",
             "service_cidr": "10.96.0.0/16", "api_local_address": "198.51.100.1"});
         let spec = serde_json::from_value(spec).unwrap();
-        let new = NewCluster { project_id, name: "shop".into(), labels: Default::default(), host: None, spec };
+        let new = NewCluster { project_id, name: "shop".into(), labels: std::collections::BTreeMap::default(), host: None, spec };
         let cluster = store::clusters::create(&mut tx, &ambient, new).await.unwrap();
         tx.commit().await.unwrap();
         Self { context: Context { store, ambient, cancelled: CancellationToken::new() }, cluster, folder }

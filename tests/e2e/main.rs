@@ -3,7 +3,7 @@
 //! They need root, the programs of `make assets`, and `nft`; what is missing fails them. Each test has a platform of its own
 //! (data folder, ports), so that they run in any order and beside each other.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::pedantic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::pedantic, clippy::print_stderr, missing_docs)]
 
 mod harness;
 

@@ -335,7 +335,7 @@ impl Reload {
         let mut said =
             if diff.applied.is_empty() { "reloaded".to_owned() } else { format!("reloaded; applied: {}", diff.applied.join(", ")) };
         if !diff.needs_restart.is_empty() {
-            said.push_str(&format!("; these wait for a restart: {}", diff.needs_restart.join(", ")));
+            said = format!("{said}; these wait for a restart: {}", diff.needs_restart.join(", "));
         }
         Ok(said)
     }

@@ -86,23 +86,17 @@ async fn own_identity(store: &Store, ambient: &Ambient, keys: &Keys) -> anyhow::
         let mut sql = store.read().await?;
         store::secrets::get(&mut *sql, None, SECRET).await?
     };
-    let sealed = match stored {
-        Some(sealed) => sealed,
-        None => {
-            let (key_pem, csr_pem) = crate::pki::key_and_csr("kubebyon")?;
-            let own = OwnIdentity {
-                authority: CertificateAuthority::create(ambient, Authority::Platform, "KubeBYON platform")?,
-                key_pem,
-                csr_pem,
-            };
-            let plain = zeroize::Zeroizing::new(serde_json::to_vec(&own)?);
-            let mut tx = store.begin().await?;
-            let sealed =
-                store::secrets::put_if_absent(&mut tx, None, SECRET, keys.platform.id(), &keys.platform.seal(ambient, CONTEXT, &plain))
-                    .await?;
-            tx.commit().await?;
-            sealed
-        }
+    let sealed = if let Some(sealed) = stored {
+        sealed
+    } else {
+        let (key_pem, csr_pem) = crate::pki::key_and_csr("kubebyon")?;
+        let authority = CertificateAuthority::create(ambient, Authority::Platform, "KubeBYON platform")?;
+        let plain = zeroize::Zeroizing::new(serde_json::to_vec(&OwnIdentity { authority, key_pem, csr_pem })?);
+        let fresh = keys.platform.seal(ambient, CONTEXT, &plain);
+        let mut tx = store.begin().await?;
+        let stands = store::secrets::put_if_absent(&mut tx, None, SECRET, keys.platform.id(), &fresh).await?;
+        tx.commit().await?;
+        stands
     };
     serde_json::from_slice(&keys.platform.open(CONTEXT, &sealed)?).context("the platform's own authority cannot be read from the store")
 }

@@ -137,12 +137,11 @@ pub fn bind_socket(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Gives the URL that a host's plain HTTP is redirected to; `None` for a host that is not the platform's.
+pub type RedirectTarget = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Answers plain HTTP with a redirect to the platform, and with nothing of any other host.
-pub async fn serve_redirect(
-    listener: tokio::net::TcpListener,
-    target: Arc<dyn Fn(&str) -> Option<String> + Send + Sync>,
-    draining: CancellationToken,
-) {
+pub async fn serve_redirect(listener: tokio::net::TcpListener, target: Arc<RedirectTarget>, draining: CancellationToken) {
     let router = Router::new().fallback(move |request: axum::extract::Request| {
         let target = Arc::clone(&target);
         async move { redirect(&request, &*target) }
@@ -153,7 +152,7 @@ pub async fn serve_redirect(
     }
 }
 
-fn redirect(request: &axum::extract::Request, target: &(dyn Fn(&str) -> Option<String> + Send + Sync)) -> axum::response::Response {
+fn redirect(request: &axum::extract::Request, target: &RedirectTarget) -> axum::response::Response {
     use axum::http::{StatusCode, header};
     use axum::response::IntoResponse as _;
     let host = request.headers().get(header::HOST).and_then(|h| h.to_str().ok()).unwrap_or_default();

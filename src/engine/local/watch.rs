@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::bring_up::AUTHORIZATION;
 use super::plane::{Events, Plane};
 use super::supervise::{Journal, Observed};
 use super::{Inner, locked, logs, materialise, status};
@@ -52,6 +53,9 @@ const CERTIFICATES: [&str; 12] = [
     files::SCHEDULER_SERVING_CERT,
     files::TERMINATOR_CERT,
 ];
+
+/// The configurations that are put back when somebody removed them: a program that is started again needs them.
+const CONFIGURATIONS: [&str; 2] = [AUTHORIZATION, "encryption.yaml"];
 
 /// Begins the upkeep. The tasks hold the plane weakly and end with it.
 pub(super) fn start(inner: &Arc<Inner>, plane: &Arc<Plane>, cluster: &Cluster) -> Vec<AbortOnDropHandle<()>> {
@@ -123,7 +127,7 @@ async fn write(inner: &Inner, plane: &Plane, journal: &Events) -> anyhow::Result
     Ok(())
 }
 
-/// Cuts logs and renews certificates.
+/// Cuts logs, renews certificates, and puts back files that are gone.
 async fn keep(watching: Watching) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -137,15 +141,16 @@ async fn keep(watching: Watching) {
                 tracing::warn!(cluster = %plane.id, component = name, %error, "a log cannot be cut");
             }
         }
-        if now < certificates_at {
+        let run_dir = inner.confinement.cluster_run_dir(plane.id);
+        let gone = CERTIFICATES.iter().chain(&CONFIGURATIONS).any(|name| !run_dir.join(name).exists());
+        if now < certificates_at && !gone {
             continue;
         }
         certificates_at = now + (inner.options.leaf_ttl / 20).clamp(CERTIFICATES_EVERY.0, CERTIFICATES_EVERY.1);
-        let run_dir = inner.confinement.cluster_run_dir(plane.id);
-        if materialise::renewal_is_due(&run_dir, &CERTIFICATES, inner.tools.ambient.now())
+        if (gone || materialise::renewal_is_due(&run_dir, &CERTIFICATES, inner.tools.ambient.now()))
             && let Err(error) = renew(&inner, &plane).await
         {
-            tracing::error!(cluster = %plane.id, error = format!("{error:#}"), "certificates are due and cannot be renewed");
+            tracing::error!(cluster = %plane.id, error = format!("{error:#}"), "certificates are due, or files are gone, and cannot be renewed");
         }
     }
 }
@@ -174,7 +179,7 @@ async fn roles(watching: Watching, mut observed: tokio::sync::watch::Receiver<Ob
         match bind_roles(&inner, &plane).await {
             Ok(()) => failing = false,
             Err(error) if failing => {
-                tracing::debug!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at")
+                tracing::debug!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at");
             }
             Err(error) => {
                 tracing::warn!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at; it is tried again");
@@ -182,7 +187,7 @@ async fn roles(watching: Watching, mut observed: tokio::sync::watch::Receiver<Ob
             }
         }
         drop((inner, plane));
-        tokio::time::sleep(ROLES_EVERY - Duration::from_secs(7)).await;
+        tokio::time::sleep(ROLES_EVERY).await;
     }
 }
 

@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 const ROUNDS: usize = 5;
 
 fn main() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut results = serde_json::Map::new();
     results.insert("machine".into(), machine());
     for (name, measurement) in [
@@ -35,9 +36,10 @@ fn main() {
         let value = measurement();
         println!("{name}: {value}");
         results.insert(name.into(), value);
+        // After each, so that what was measured stays when a later one fails.
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/results.json");
+        std::fs::write(path, serde_json::to_string_pretty(&results).unwrap() + "\n").unwrap();
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/results.json");
-    std::fs::write(path, serde_json::to_string_pretty(&results).unwrap() + "\n").unwrap();
     println!("written to bench/results.json");
 }
 

@@ -21,7 +21,11 @@ const ROUNDS: usize = 5;
 
 fn main() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut results = serde_json::Map::new();
+    let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/results.json");
+    // With names, only these are measured anew.
+    let known = std::fs::read(path).ok().filter(|_| !only.is_empty()).and_then(|text| serde_json::from_slice(&text).ok());
+    let mut results: serde_json::Map<String, Value> = known.unwrap_or_default();
     results.insert("machine".into(), machine());
     for (name, measurement) in [
         ("cluster_ready", cluster_ready as fn() -> Value),
@@ -32,12 +36,14 @@ fn main() {
         ("binary", size),
         ("reads", reads::reads),
     ] {
+        if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
+            continue;
+        }
         eprintln!("bench: {name} …");
         let value = measurement();
         println!("{name}: {value}");
         results.insert(name.into(), value);
         // After each, so that what was measured stays when a later one fails.
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/results.json");
         std::fs::write(path, serde_json::to_string_pretty(&results).unwrap() + "\n").unwrap();
     }
     println!("written to bench/results.json");

@@ -11,8 +11,11 @@
 //! | [`jobs`] | the work itself, one job a file |
 //! | [`pki`] | certificate authorities, leaves, kubeconfigs, sealing |
 //! | [`assets`] | Kubernetes programs by version: fetch, verify, build |
+//! | [`process`] | one program as a process: start, watch, find again, wait before the next start |
 //! | [`engine`] | what runs control planes: the common plan, and the local engine |
-//! | [`tunnel`] | the terminator beside each API server: egress sockets, revocation webhook |
+//! | [`tunnel`] | between API servers and nodes: the terminator beside each API server, the node's side, what they say |
+//! | [`routes`] | routes of a machine: plan and diff (pure), netlink |
+//! | [`node`] | a tenant's machine: join, the node role, its network, leave |
 //! | [`proxy`] | the front door: ClientHello, host map, forwarding |
 //! | [`api`] | HTTP: router, sign-in, problems, `v1` resources |
 //! | [`config`] | configuration: layers, sections, checks |
@@ -28,9 +31,12 @@ pub mod doctor;
 pub mod domain;
 pub mod engine;
 pub mod jobs;
+pub mod node;
 pub mod pki;
+pub mod process;
 pub mod proxy;
 pub mod queue;
+pub mod routes;
 pub mod runtime;
 pub mod store;
 pub mod tunnel;

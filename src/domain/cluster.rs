@@ -29,6 +29,11 @@ impl EngineKind {
             Self::Vcluster => "vcluster",
         }
     }
+
+    /// Whether machines can join its clusters: the nodes of an open-source vCluster are those of its host cluster.
+    pub const fn takes_nodes(self) -> bool {
+        !matches!(self, Self::Vcluster)
+    }
 }
 
 /// Whether the platform brings an add-on or its owner does.

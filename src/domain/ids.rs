@@ -64,4 +64,8 @@ identifiers! {
     ApiTokenId;
     /// The identifier of a kubeconfig that was handed out.
     KubeconfigId;
+    /// A join token's identifier; not secret.
+    JoinTokenId;
+    /// A node's identifier: one machine's membership in one cluster, from its join to its removal.
+    NodeId;
 }

@@ -9,10 +9,12 @@ pub mod cluster;
 pub mod event;
 pub mod ids;
 pub mod job;
+pub mod join;
 pub mod kubeconfig;
 pub mod label;
 pub mod name;
 pub mod network;
+pub mod node;
 pub mod page;
 pub mod project;
 pub mod settings;
@@ -22,7 +24,8 @@ pub mod work;
 
 pub use ambient::{Ambient, Clock, Entropy, ManualClock, SystemClock, SystemEntropy, Timestamp};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, Condition, EngineKind, Phase};
-pub use ids::{ApiTokenId, ClusterId, JobId, KubeconfigId, ProjectId, SessionId, UserId};
+pub use ids::{ApiTokenId, ClusterId, JobId, JoinTokenId, KubeconfigId, NodeId, ProjectId, SessionId, UserId};
+pub use node::Node;
 pub use version::KubernetesVersion;
 
 /// A value that a caller gave and that is refused, with the field it stands in.

@@ -14,6 +14,11 @@ pub const SIGN: &str = "sign";
 pub const SERVICE_ACCOUNT_TOKEN: &str = "service-account-token";
 /// Makes the revocation of a kubeconfig effective at the API server. Payload [`RevokeRequest`].
 pub const REVOKE: &str = "revoke";
+/// Makes a machine a node: uses the token once, takes its name and address, signs its certificate. Payload [`SignNodeRequest`], result
+/// [`SignNodeResult`] as [`Answer`].
+pub const SIGN_NODE: &str = "sign-node";
+/// Takes a node out of its cluster: drains, deletes its object, revokes its certificates, ends its tunnel. Payload [`RemoveNodeRequest`].
+pub const REMOVE_NODE: &str = "remove-node";
 /// Removes rows that are past their keep. Payload: none (`{}`).
 pub const PRUNE: &str = "prune";
 
@@ -94,6 +99,51 @@ pub struct ServiceAccountTokenResult {
 pub struct RevokeRequest {
     /// Its record; marked as revoked in the transaction that enqueued this.
     pub kubeconfig_id: KubeconfigId,
+}
+
+/// A machine that is to become a node. The token was checked; the job checks it again in the transaction that uses it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignNodeRequest {
+    /// The token.
+    pub token: super::JoinTokenId,
+    /// The request for the kubelet's client certificate (PEM); only its key is taken.
+    pub csr_pem: String,
+    /// The node's name.
+    pub name: String,
+    /// The machine's address.
+    pub address: std::net::IpAddr,
+    /// What the machine says of itself.
+    pub machine: super::node::Machine,
+    /// Labels to set.
+    pub labels: std::collections::BTreeMap<String, String>,
+    /// Taints to set.
+    pub taints: Vec<super::node::Taint>,
+    /// Take the place of a node of that name which is not Ready.
+    pub replace: bool,
+}
+
+/// A machine that has become a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignNodeResult {
+    /// The node.
+    pub node: super::NodeId,
+    /// Its kubelet's client certificate (PEM).
+    pub certificate_pem: String,
+    /// The authority that the API server and the tunnel prove themselves with (PEM).
+    pub server_ca_pem: String,
+    /// The authority of the API server's clients (PEM).
+    pub client_ca_pem: String,
+}
+
+/// A node that is to be taken out of its cluster; its row says that it is being removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemoveNodeRequest {
+    /// Which.
+    pub node: super::NodeId,
+    /// How its membership ends: `Removed`, `Left` or `Replaced`.
+    pub fate: super::node::Fate,
+    /// Evict its pods first, for at most so many seconds; 0: not at all.
+    pub drain_seconds: u64,
 }
 
 /// The context under which a job's token is sealed.

@@ -74,6 +74,16 @@ pub trait Engine: Send + Sync {
     async fn service_account_token(&self, cluster: &Cluster, request: &TokenRequest) -> Result<IssuedToken, EngineError>;
     /// Revokes a ServiceAccount token by removing the Secret that it is bound to; absent is well.
     async fn revoke_service_account_token(&self, cluster: &Cluster, namespace: &str, secret: &str) -> Result<(), EngineError>;
+    /// Whether Kubernetes has a node of that name: `None` when not, else whether it is Ready.
+    async fn node_ready(&self, cluster: &Cluster, name: &str) -> Result<Option<bool>, EngineError>;
+    /// Takes a node out: cordons it, evicts its pods for at most `drain` (zero: not at all), deletes its object, ends its tunnel. Absent is well.
+    async fn remove_node(
+        &self,
+        cluster: &Cluster,
+        node: &crate::domain::Node,
+        drain: Duration,
+        progress: &dyn Progress,
+    ) -> Result<(), EngineError>;
 }
 
 /// A ServiceAccount token that is asked for.

@@ -61,6 +61,14 @@ impl Engine for Bare {
     async fn revoke_service_account_token(&self, _: &Cluster, _: &str, _: &str) -> Result<(), EngineError> {
         Ok(())
     }
+
+    async fn node_ready(&self, _: &Cluster, _: &str) -> Result<Option<bool>, EngineError> {
+        Ok(None)
+    }
+
+    async fn remove_node(&self, _: &Cluster, _: &crate::domain::Node, _: std::time::Duration, _: &dyn Progress) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 struct Bench {

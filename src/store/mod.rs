@@ -12,9 +12,11 @@ mod continuation;
 pub mod events;
 pub mod idempotency;
 pub mod jobs;
+pub mod join_tokens;
 pub mod kubeconfigs;
 pub mod meta;
 mod migrations;
+pub mod nodes;
 pub mod projects;
 pub mod secrets;
 pub mod sessions;
@@ -91,6 +93,8 @@ pub enum Change {
     Settings,
     /// A kubeconfig was recorded or revoked.
     Kubeconfigs(ClusterId),
+    /// A node of a cluster, one of its certificates, or the end of its membership.
+    Nodes(ClusterId),
     /// A user, role, session or token, or a project that roles are given in.
     Access,
 }

@@ -47,6 +47,8 @@ into_value! {
     crate::domain::SessionId => |v| Self::Text(v.to_string());
     crate::domain::ApiTokenId => |v| Self::Text(v.to_string());
     crate::domain::KubeconfigId => |v| Self::Text(v.to_string());
+    crate::domain::JoinTokenId => |v| Self::Text(v.to_string());
+    crate::domain::NodeId => |v| Self::Text(v.to_string());
 }
 
 impl<T: Into<Self>> From<Option<T>> for Value {
@@ -88,6 +90,8 @@ from_value! {
     crate::domain::SessionId => Value::Text(v) => v.parse().ok();
     crate::domain::ApiTokenId => Value::Text(v) => v.parse().ok();
     crate::domain::KubeconfigId => Value::Text(v) => v.parse().ok();
+    crate::domain::JoinTokenId => Value::Text(v) => v.parse().ok();
+    crate::domain::NodeId => Value::Text(v) => v.parse().ok();
     crate::domain::user::Role => Value::Text(v) => v.parse().ok();
     crate::domain::job::JobState => Value::Text(v) => v.parse().ok();
     crate::domain::kubeconfig::ClusterRole => Value::Text(v) => v.parse().ok();

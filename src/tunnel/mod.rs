@@ -1,10 +1,13 @@
-//! The terminator that stands beside each API server: its egress sockets and the revocation webhook.
+//! Between an API server and its nodes: the terminator that stands beside it (egress sockets, revocation webhook, nodes' tunnels),
+//! the node's side, and what they say to each other ([`protocol`]).
 //!
 //! kube-apiserver reaches nothing by itself: both of its egress selections, `cluster` and `controlplane` (KEP-1281), lead into
 //! Unix sockets of the terminator, which dials nothing on the platform's host. May import: `domain`, `store`, `queue`, `pki`.
 
 pub mod configuration;
 pub mod connect;
+pub mod node;
+pub mod protocol;
 pub mod terminator;
 
 pub use configuration::{authorization_config, authorization_config_hash, egress_selector_config, webhook_kubeconfig};

@@ -17,15 +17,16 @@ use super::confine::Place;
 use super::confine::cgroup::CgroupLimits;
 use super::materialise::{self, Readers};
 use super::plane::{Asked, Events, Plane, terminator_tls};
-use super::process::{Process, ProcessSpec, program_identity};
+
 use super::supervise::{Data, Desired, Supervisor};
-use super::{Inner, adopt, capacity, locked, status, watch as upkeep};
+use super::{Inner, capacity, locked, status, watch as upkeep};
 use crate::domain::cluster::{Cluster, ClusterStatus, LocalAllotment};
 use crate::domain::{ClusterId, Timestamp};
 use crate::engine::plan::{self, COMPONENTS, Layout};
 use crate::engine::{EngineError, Progress, keys};
 use crate::pki::cluster::{ClusterPki, Files};
 use crate::pki::leaves::LeafOptions;
+use crate::process::{Process, ProcessSpec, adopt, program_identity};
 use crate::store;
 use crate::tunnel::terminator::targets::NoNodes;
 use crate::tunnel::{Terminator, TerminatorOptions, authorization_config, egress_selector_config, webhook_kubeconfig};

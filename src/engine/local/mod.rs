@@ -2,7 +2,7 @@
 //!
 //! | file | what is in it |
 //! | --- | --- |
-//! | [`process`], [`adopt`] | a program as a process; finding those that an earlier daemon started |
+//! | [`crate::process`] | a program as a process; finding those that an earlier daemon started |
 //! | [`supervise`] | one control plane's programs: order, restarts, health |
 //! | [`confine`] | address, uid, mounts, nftables, cgroups, claims |
 //! | [`materialise`] | keys, certificates and configurations on the tmpfs |
@@ -15,7 +15,6 @@
 //! outlive the daemon and are adopted with their pids; what is not confined is said.
 //! May import: `domain`, `store`, `pki`, `tunnel`, and the common plan.
 
-pub mod adopt;
 mod bring_up;
 pub mod capacity;
 pub mod confine;
@@ -23,7 +22,6 @@ mod kubernetes;
 pub mod logs;
 mod materialise;
 mod plane;
-pub mod process;
 mod ready;
 mod resume;
 mod status;
@@ -139,7 +137,7 @@ struct Inner {
     confinement: Confinement,
     planes: Mutex<HashMap<ClusterId, Arc<Plane>>>,
     /// Processes of an earlier daemon that no plane has taken over yet.
-    orphans: Mutex<HashMap<ClusterId, Vec<adopt::Found>>>,
+    orphans: Mutex<HashMap<ClusterId, Vec<crate::process::adopt::Found>>>,
     /// Held through every change of a cluster's control plane.
     locks: Mutex<HashMap<ClusterId, Arc<tokio::sync::Mutex<()>>>>,
     /// New control planes whose memory is not taken yet.
@@ -253,5 +251,19 @@ impl Engine for LocalEngine {
 
     async fn revoke_service_account_token(&self, cluster: &Cluster, namespace: &str, secret: &str) -> Result<(), EngineError> {
         super::kubernetes::revoke_service_account_token(&self.inner.client(cluster).await?, namespace, secret).await
+    }
+
+    async fn node_ready(&self, _cluster: &Cluster, _name: &str) -> Result<Option<bool>, EngineError> {
+        todo!()
+    }
+
+    async fn remove_node(
+        &self,
+        _cluster: &Cluster,
+        _node: &crate::domain::Node,
+        _drain: Duration,
+        _progress: &dyn Progress,
+    ) -> Result<(), EngineError> {
+        todo!()
     }
 }

@@ -14,10 +14,11 @@ use tokio_util::task::AbortOnDropHandle;
 use super::bring_up::{self, Silent};
 use super::plane::Events;
 use super::supervise::Journal;
-use super::{Inner, adopt, locked, take_down};
+use super::{Inner, locked, take_down};
 use crate::domain::ClusterId;
 use crate::domain::cluster::{Cluster, Phase};
 use crate::domain::event::Severity;
+use crate::process::adopt;
 use crate::store;
 
 /// How long a start keeps others waiting when its API server does not become well.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 
 use super::supervise::GRACE;
-use super::{Inner, adopt, locked};
+use super::{Inner, locked};
 use crate::domain::ClusterId;
 use crate::domain::cluster::Cluster;
 use crate::engine::plan::STOP_ORDER;
 use crate::engine::{EngineError, Progress};
+use crate::process::adopt;
 
 /// See [`crate::engine::Engine::delete`]. The caller holds the cluster's lock.
 pub(super) async fn delete(inner: &Arc<Inner>, cluster: &Cluster, progress: &dyn Progress) -> Result<(), EngineError> {

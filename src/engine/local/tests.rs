@@ -143,7 +143,7 @@ impl Bench {
 
     /// Asserts that nothing is left of a cluster.
     async fn nothing_is_left(&self, id: ClusterId, local: &LocalAllotment) {
-        assert!(adopt::scan(&self.options.installation).unwrap().iter().all(|f| f.cluster != id), "processes are left");
+        assert!(crate::process::adopt::scan(&self.options.installation).unwrap().iter().all(|f| f.cluster != id), "processes are left");
         let text = id.to_string();
         let mounts = confine::mounts::mounted().unwrap();
         assert!(!mounts.iter().any(|m| m.point.to_string_lossy().contains(&text)), "mounts are left");
@@ -162,7 +162,7 @@ impl Bench {
 impl Drop for Bench {
     /// A test that failed leaves nothing behind either.
     fn drop(&mut self) {
-        if let Ok(found) = adopt::scan(&self.options.installation) {
+        if let Ok(found) = crate::process::adopt::scan(&self.options.installation) {
             for one in found {
                 let _ = one.process.signal(rustix::process::Signal::KILL);
             }
@@ -355,12 +355,12 @@ async fn what_is_cut_off_anywhere_ends_as_it_was_asked() {
     let engine = bench.engine().await;
     let (up, _) = bench.reconcile(&engine, id).await;
     assert_eq!(pids(&up).len(), 4);
-    let ours = adopt::scan(&bench.options.installation).unwrap();
+    let ours = crate::process::adopt::scan(&bench.options.installation).unwrap();
     assert_eq!(ours.len(), 4, "processes beside those that are supervised: {:?}", ours.iter().map(|f| &f.component).collect::<Vec<_>>());
     drop(engine);
 
     // All programs gone, as after a restart of the host: the start alone brings them back.
-    for one in adopt::scan(&bench.options.installation).unwrap() {
+    for one in crate::process::adopt::scan(&bench.options.installation).unwrap() {
         one.process.stop(Duration::from_secs(1)).await.unwrap();
     }
     confine::mounts::unmount_below(bench.options.run_dir.as_deref().unwrap());
@@ -392,7 +392,7 @@ async fn what_no_row_knows_is_ended_and_its_data_stays() {
     store::clusters::remove(&mut tx, id).await.unwrap();
     tx.commit().await.unwrap();
     let engine = bench.engine().await;
-    while !adopt::scan(&bench.options.installation).unwrap().is_empty() || confine::nftables::present(id).await.unwrap() {
+    while !crate::process::adopt::scan(&bench.options.installation).unwrap().is_empty() || confine::nftables::present(id).await.unwrap() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(engine.inner.confinement.data_dir(id).join("etcd").exists());

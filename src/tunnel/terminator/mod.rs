@@ -2,6 +2,7 @@
 //!
 //! Guarantees: it dials nothing by itself (streams of `cluster` go where [`targets::Targets`] leads, those of `controlplane` to
 //! the webhook alone); every CONNECT is answered or closed within ten seconds; connections and buffers are bounded.
+pub mod nodes;
 mod socket;
 pub mod targets;
 mod webhook;

@@ -222,11 +222,7 @@ mod tests {
     async fn a_process_joins_and_is_held_to_the_limits() {
         let groups = Cgroups::of_host().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let mut spec = super::super::super::process::tests::shell(
-            folder.path(),
-            "etcd",
-            "cat /proc/self/cgroup; (sleep 1 & sleep 1 & sleep 1 & wait)",
-        );
+        let mut spec = crate::process::tests::shell(folder.path(), "etcd", "cat /proc/self/cgroup; (sleep 1 & sleep 1 & sleep 1 & wait)");
         let joined = groups.ensure(spec.cluster, &CgroupLimits { memory_bytes: 64 << 20, pids: 3, cpu_weight: 100 });
         assert_eq!(joined.missing, Vec::<String>::new());
         spec.cgroups.clone_from(&joined.folders);

@@ -5,7 +5,6 @@
 //! started anew; one that runs as planned is left alone, whoever started it. Dropping the supervisor ends the watching, not
 //! the programs. May import: `domain`, the common plan's constants.
 
-mod backoff;
 mod slot;
 #[cfg(test)]
 mod tests;
@@ -24,11 +23,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::logs;
-use super::process::{Exit, Process, ProcessSpec};
 use crate::domain::Ambient;
 use crate::domain::cluster::ComponentStatus;
 use crate::domain::event::Severity;
 use crate::engine::plan::{COMPONENTS, STOP_ORDER};
+use crate::process::{Exit, Process, ProcessSpec};
 use slot::Slot;
 
 /// How long a program may take to end before it is killed.

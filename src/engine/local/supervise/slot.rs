@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
 use super::{GRACE, PATIENCE, SILENCE, is_an_answer, next_probe};
 use crate::domain::cluster::ComponentStatus;
-use crate::engine::local::process::{Exit, Process};
+use crate::process::backoff::Backoff;
+use crate::process::{Exit, Process};
 
 pub(super) struct Slot {
     pub(super) name: &'static str,

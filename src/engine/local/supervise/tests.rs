@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
 
-use super::super::process::tests::shell;
 use super::*;
+use crate::process::tests::shell;
 
 #[derive(Default)]
 struct Told(Mutex<Vec<(String, String)>>);

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use rustix::process::Pid;
 
-use super::process::{self, Process};
+use super::{self as process, Process};
 use crate::domain::ClusterId;
 
 /// A process with our markers.
@@ -123,7 +123,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::time::Duration;
 
-    use super::super::process::tests::shell;
+    use super::super::tests::shell;
     use super::*;
     use crate::domain::Ambient;
 
@@ -186,7 +186,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let installation = format!("orphan-{}", ClusterId::generate(&Ambient::system()));
         let status = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "engine::local::adopt::tests::parent_that_is_killed"])
+            .args(["--exact", "process::adopt::tests::parent_that_is_killed"])
             .env("ADOPT_FOLDER", folder.path())
             .env("ADOPT_INSTALLATION", &installation)
             .stdout(std::process::Stdio::null())

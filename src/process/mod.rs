@@ -1,10 +1,13 @@
 //! One program as a process of this host: started so that it outlives the daemon, watched through a pidfd.
 //!
 //! Guarantees: the child runs in a session of its own, with exactly the environment of its plan and the markers by which
-//! [`super::adopt`] finds it again; it writes to a file opened for append (a pipe would die with the daemon); nothing of
+//! [`adopt`] finds it again; it writes to a file opened for append (a pipe would die with the daemon); nothing of
 //! the daemon's descriptors stays open in it. A pidfd names one process for ever, so no signal can reach a stranger that was
 //! given the same pid later.
 //! May import: `domain`.
+
+pub mod adopt;
+pub mod backoff;
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};

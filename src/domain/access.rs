@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::Invalid;
 use super::cluster::{Cluster, Endpoint, PublicAccessMode};
+use super::join::TunnelEndpoint;
 use super::network;
 
 /// The domain below which clusters are known when none is configured; no DNS is asked for it.
@@ -21,6 +22,8 @@ pub struct Addressing {
     pub control_plane_host: String,
     /// Host and port that are advertised for the shared port.
     pub advertised: (String, u16),
+    /// Host and port of `join_base_url`, where it is set: what join lines and tunnels name before all else.
+    pub join: Option<(String, u16)>,
     /// Further names that the platform answers to.
     pub platform_names: Vec<String>,
 }
@@ -34,6 +37,18 @@ impl Addressing {
     /// The name by which the front door knows a cluster's tunnel.
     pub fn tunnel_sni(&self, label: &str) -> String {
         format!("{label}-node.{}", self.base_domain)
+    }
+
+    /// Where nodes' tunnels lead, to be tried in order: the shared port by every name that the platform hands out, each once.
+    pub fn tunnel_endpoints(&self) -> Vec<TunnelEndpoint> {
+        let advertised = [self.advertised.clone(), (self.control_plane_host.clone(), self.advertised.1)];
+        let mut endpoints: Vec<TunnelEndpoint> = Vec::new();
+        for (host, port) in self.join.iter().cloned().chain(advertised) {
+            if !endpoints.iter().any(|e| e.port == port && e.host.eq_ignore_ascii_case(&host)) {
+                endpoints.push(TunnelEndpoint { host, port });
+            }
+        }
+        endpoints
     }
 
     /// How clients reach a cluster. In `nodeport` mode `None` until its port is allotted.
@@ -104,6 +119,23 @@ mod tests {
     fn urls_bracket_ipv6_and_leave_443_out() {
         assert_eq!(url("fd00::1", 8443), "https://[fd00::1]:8443");
         assert_eq!(url("k.example", 443), "https://k.example");
+    }
+
+    #[test]
+    fn tunnels_lead_to_the_shared_port_by_each_name_once() {
+        let mut addressing = Addressing {
+            base_domain: DEFAULT_BASE_DOMAIN.into(),
+            base_domain_is_public: false,
+            control_plane_host: "203.0.113.7".into(),
+            advertised: ("k.example".into(), 443),
+            join: Some(("join.example".into(), 8443)),
+            platform_names: vec![],
+        };
+        let said = |a: &Addressing| a.tunnel_endpoints().into_iter().map(|e| format!("{}:{}", e.host, e.port)).collect::<Vec<_>>();
+        assert_eq!(said(&addressing), ["join.example:8443", "k.example:443", "203.0.113.7:443"]);
+        addressing.join = Some(("K.example".into(), 443));
+        addressing.control_plane_host = "k.example".into();
+        assert_eq!(said(&addressing), ["K.example:443"]);
     }
 
     #[test]

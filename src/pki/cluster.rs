@@ -79,6 +79,10 @@ pub mod files {
     pub const TERMINATOR_CERT: &str = "pki/terminator.crt";
     /// Its key.
     pub const TERMINATOR_KEY: &str = "pki/terminator.key";
+    /// The terminator's serving certificate for the nodes' tunnels.
+    pub const TUNNEL_CERT: &str = "pki/tunnel.crt";
+    /// Its key.
+    pub const TUNNEL_KEY: &str = "pki/tunnel.key";
 }
 
 /// Files by path relative to the run directory: what is materialised beside a control plane.

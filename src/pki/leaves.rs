@@ -30,6 +30,8 @@ pub struct LeafOptions {
     /// Whatever else the API server is reached by: its public names and addresses and the first address of the Service CIDR.
     /// The names of the Service `kubernetes` and `address` are always in.
     pub api_server_sans: Vec<String>,
+    /// The name that nodes send and verify when they open their tunnel: `<label>-node.<base domain>`.
+    pub tunnel_name: String,
     /// The life of a leaf: [`LEAF_LIFE`] unless renewal is to be seen.
     pub ttl: Duration,
 }
@@ -87,7 +89,7 @@ struct Wanted {
 }
 
 fn plan(options: &LeafOptions) -> Vec<Wanted> {
-    let LeafOptions { address, api_server_sans, ttl } = options;
+    let LeafOptions { address, api_server_sans, tunnel_name, ttl } = options;
     let own = || vec![address.to_string()];
     let clients = |name: &str| client(name, &[], *ttl);
     let mut plan = Vec::new();
@@ -152,6 +154,7 @@ fn plan(options: &LeafOptions) -> Vec<Wanted> {
         Authority::Terminator,
         server("terminator", vec![REVOCATION_HOST.to_owned()], *ttl),
     );
+    want((files::TUNNEL_CERT, files::TUNNEL_KEY), "tunnel", Authority::Server, server("tunnel", vec![tunnel_name.clone()], *ttl));
     plan
 }
 

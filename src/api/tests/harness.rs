@@ -78,6 +78,7 @@ impl Addresses for Parts {
             base_domain_is_public: false,
             control_plane_host: "203.0.113.7".into(),
             advertised: ("203.0.113.7".into(), 8443),
+            join: None,
             platform_names: Vec::new(),
         }
     }

@@ -66,11 +66,13 @@ fn resolve(config: &Config, settings: &BTreeMap<String, String>) -> Addressing {
     platform_names.extend(["localhost".to_owned(), own, Ipv4Addr::LOCALHOST.to_string(), std::net::Ipv6Addr::LOCALHOST.to_string()]);
     let mut seen = std::collections::BTreeSet::new();
     platform_names.retain(|name| seen.insert(name.to_ascii_lowercase()));
+    let join = settings.get("join_base_url").and_then(|url| host_and_port_of(url));
     Addressing {
         base_domain: config.base_domain().to_owned(),
         base_domain_is_public: config.base_domain.is_some(),
         control_plane_host,
         advertised,
+        join,
         platform_names,
     }
 }
@@ -82,6 +84,15 @@ fn host_of(url: &str) -> Option<String> {
         return rest.split_once(']').map(|(host, _)| host.to_owned());
     }
     Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host).to_owned())
+}
+
+/// Host and port of an `https://host[:port]` URL.
+fn host_and_port_of(url: &str) -> Option<(String, u16)> {
+    let host = host_of(url)?;
+    let authority = url.strip_prefix("https://")?.split('/').next()?;
+    let behind = authority.rsplit_once(']').map_or(authority, |(_, behind)| behind);
+    let port = behind.rsplit_once(':').map_or(Some(443), |(_, port)| port.parse().ok())?;
+    Some((host, port))
 }
 
 /// The address at which this machine is reached when nothing else is said: the one that is listened on, else that of the default route.
@@ -108,6 +119,13 @@ mod tests {
             assert_eq!(host_of(url).as_deref(), Some(host));
         }
         assert_eq!(host_of("http://a"), None);
+        for (url, host, port) in
+            [("https://a.example", "a.example", 443), ("https://a.example:8443", "a.example", 8443), ("https://[fd00::1]", "fd00::1", 443)]
+        {
+            assert_eq!(host_and_port_of(url), Some((host.to_owned(), port)));
+        }
+        assert_eq!(host_and_port_of("https://[fd00::1]:8443"), Some(("fd00::1".to_owned(), 8443)));
+        assert_eq!(host_and_port_of("https://a.example:x"), None);
     }
 
     #[test]

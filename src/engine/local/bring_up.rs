@@ -174,9 +174,11 @@ impl Inner {
         files.insert(AUTHORIZATION.into(), authorization(&layout.run_dir, &revoked));
         materialise::files(&run_dir, &files, readers)?;
         let address = IpAddr::from(allotment.address);
+        let addressing = (self.tools.addressing)();
         let options = LeafOptions {
             address,
-            api_server_sans: (self.tools.addressing)().api_server_sans(cluster, Some(address)),
+            api_server_sans: addressing.api_server_sans(cluster, Some(address)),
+            tunnel_name: addressing.tunnel_sni(&cluster.label),
             ttl: self.options.leaf_ttl,
         };
         let (store, ambient) = (&self.tools.store, &self.tools.ambient);

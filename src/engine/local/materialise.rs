@@ -152,15 +152,16 @@ mod tests {
         let options = |san: &str| LeafOptions {
             address: "127.64.0.9".parse().unwrap(),
             api_server_sans: vec![san.to_owned()],
+            tunnel_name: "demo-node.kubebyon.internal".into(),
             ttl: Duration::from_secs(24 * 3600),
         };
         let readers = Readers { gid: None };
         let run = async |san: &str| leaves(&store, &ambient, cluster, &pki, &options(san), folder.path(), readers).await.unwrap();
 
         let first = run("a.example").await;
-        assert_eq!(first.len(), 12);
+        assert_eq!(first.len(), 13);
         let recorded = store::certificates::list(&mut *store.read().await.unwrap(), Some(cluster)).await.unwrap();
-        assert_eq!(recorded.len(), 12);
+        assert_eq!(recorded.len(), 13);
         assert!(recorded.iter().any(|r| r.authority == "etcd" && r.purpose == "etcd-peer" && r.common_name == "etcd-peer"), "{recorded:?}");
         assert!(run("a.example").await.is_empty());
         let mode = std::fs::metadata(folder.path().join(paths::API_SERVER_KEY)).unwrap().permissions().mode();
@@ -178,7 +179,7 @@ mod tests {
         assert!(!renewal_is_due(folder.path(), &all, ambient.now()));
         clock.advance(Duration::from_secs(17 * 3600));
         assert!(renewal_is_due(folder.path(), &all, ambient.now()));
-        assert_eq!(run("b.example").await.len(), 12);
+        assert_eq!(run("b.example").await.len(), 13);
         assert!(!renewal_is_due(folder.path(), &all, ambient.now()));
     }
 

@@ -96,6 +96,7 @@ impl Bench {
             base_domain_is_public: false,
             control_plane_host: "127.0.0.1".into(),
             advertised: ("127.0.0.1".into(), 8443),
+            join: None,
             platform_names: vec![],
         };
         let tools = LocalTools {

@@ -39,7 +39,7 @@ const FULL_ETCD_EVERY: Duration = Duration::from_secs(5);
 const ROLES_EVERY: Duration = Duration::from_secs(60);
 
 /// The leaves that are looked at for renewal.
-const CERTIFICATES: [&str; 12] = [
+const CERTIFICATES: [&str; 13] = [
     files::API_SERVER_CERT,
     files::API_SERVER_ETCD_CLIENT_CERT,
     files::API_SERVER_KUBELET_CLIENT_CERT,
@@ -52,6 +52,7 @@ const CERTIFICATES: [&str; 12] = [
     files::SCHEDULER_CERT,
     files::SCHEDULER_SERVING_CERT,
     files::TERMINATOR_CERT,
+    files::TUNNEL_CERT,
 ];
 
 /// The configurations that are put back when somebody removed them: a program that is started again needs them.

@@ -189,6 +189,7 @@ fn a_control_plane_gets_every_leaf_under_its_own_authority() {
     let options = LeafOptions {
         address: "127.64.0.7".parse().unwrap(),
         api_server_sans: vec!["demo.kubebyon.internal".to_owned(), "10.96.0.1".to_owned(), "kubernetes".to_owned()],
+        tunnel_name: "demo-node.kubebyon.internal".to_owned(),
         ttl: DAY,
     };
     let leaves = control_plane_leaves(&pki, &ambient, &options).unwrap();
@@ -197,7 +198,9 @@ fn a_control_plane_gets_every_leaf_under_its_own_authority() {
         for authority in Authority::OF_A_CLUSTER {
             let ca = pki.authority(authority);
             let as_client = verify_client(ca, &leaf.issued.cert_pem, now).is_ok();
-            let named = ["127.64.0.7", "revocation.invalid"].iter().any(|name| verify_server(ca, &leaf.issued.cert_pem, name, now).is_ok());
+            let named = ["127.64.0.7", "revocation.invalid", "demo-node.kubebyon.internal"]
+                .iter()
+                .any(|name| verify_server(ca, &leaf.issued.cert_pem, name, now).is_ok());
             assert_eq!(as_client || named, authority == leaf.issued.authority, "{} under {authority:?}", leaf.cert_path);
         }
         let der = der(&leaf.issued.cert_pem);

@@ -29,7 +29,12 @@ fn tls(files: &std::collections::BTreeMap<String, String>) -> TerminatorTls {
 }
 
 fn leaves(pki: &ClusterPki) -> Vec<crate::pki::Leaf> {
-    let options = LeafOptions { address: "127.64.0.1".parse().unwrap(), api_server_sans: Vec::new(), ttl: Duration::from_secs(3600) };
+    let options = LeafOptions {
+        address: "127.64.0.1".parse().unwrap(),
+        api_server_sans: Vec::new(),
+        tunnel_name: "demo-node.kubebyon.internal".to_owned(),
+        ttl: Duration::from_secs(3600),
+    };
     control_plane_leaves(pki, &Ambient::system(), &options).unwrap()
 }
 

@@ -198,6 +198,7 @@ impl From<store::Error> for Problem {
     fn from(error: store::Error) -> Self {
         match error {
             store::Error::Exists(what) => Self::new(Kind::NameTaken, format!("{what} exists already; choose another name")),
+            error @ store::Error::Gone(_) => Self::new(Kind::NotFound, error.to_string()),
             store::Error::Stale { expected, found } => Self::new(
                 Kind::Stale,
                 format!("it changed since version {expected}: version {found} stands; read it again and repeat the change"),

@@ -134,6 +134,17 @@ impl Fate {
     }
 }
 
+impl std::str::FromStr for Fate {
+    type Err = super::Invalid;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Member, Self::Removed, Self::Left, Self::Replaced, Self::ClusterDeleted, Self::Unknown]
+            .into_iter()
+            .find(|fate| fate.as_str() == text)
+            .ok_or_else(|| super::Invalid::new("fate", format!("{text:?} is no fate of a node")))
+    }
+}
+
 /// Kubernetes' user name of a node's kubelet.
 pub fn kubelet_user(name: &str) -> String {
     format!("system:node:{name}")

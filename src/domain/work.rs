@@ -31,9 +31,68 @@ pub enum Answer<T> {
     Refused {
         /// Why, and what to do.
         refused: String,
+        /// Why, as one of the reasons that callers tell apart.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kind: Option<Refusal>,
     },
     /// It is done.
     Done(T),
+}
+
+/// Why a machine does not become a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Refusal {
+    /// There is no such token, its secret is another, or it is of another cluster.
+    TokenUnknown,
+    /// The token ended.
+    TokenExpired,
+    /// As many machines as the token was made for have joined with it.
+    TokenUsedUp,
+    /// The token was revoked.
+    TokenRevoked,
+    /// The cluster's deletion was asked for.
+    ClusterDeleting,
+    /// Machines cannot join a cluster of this engine.
+    TakesNoNodes,
+    /// The name is none that a node can have.
+    NameInvalid,
+    /// A node of that name is there.
+    NameTaken,
+    /// The node's removal was asked for and has not come to its end.
+    NodeLeaving,
+    /// The machine's key is that of a node of another name.
+    OtherName,
+    /// Labels, taints, address or key cannot be taken.
+    RequestInvalid,
+}
+
+impl Refusal {
+    /// The word for it, as in JSON; the last part of a problem's `type`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TokenUnknown => "token-unknown",
+            Self::TokenExpired => "token-expired",
+            Self::TokenUsedUp => "token-used-up",
+            Self::TokenRevoked => "token-revoked",
+            Self::ClusterDeleting => "cluster-deleting",
+            Self::TakesNoNodes => "takes-no-nodes",
+            Self::NameInvalid => "name-invalid",
+            Self::NameTaken => "name-taken",
+            Self::NodeLeaving => "node-leaving",
+            Self::OtherName => "other-name",
+            Self::RequestInvalid => "request-invalid",
+        }
+    }
+
+    /// The HTTP status that fits: 403 for tokens, 422 for what can never be, 409 for what may be once something else changed.
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::TokenUnknown | Self::TokenExpired | Self::TokenUsedUp | Self::TokenRevoked => 403,
+            Self::NameInvalid | Self::RequestInvalid => 422,
+            Self::ClusterDeleting | Self::TakesNoNodes | Self::NameTaken | Self::NodeLeaving | Self::OtherName => 409,
+        }
+    }
 }
 
 /// A client certificate that is asked for.
@@ -158,9 +217,14 @@ mod tests {
     #[test]
     fn a_refusal_and_a_result_are_told_apart() {
         let done = Answer::Done(RevokeRequest { kubeconfig_id: "00000000-0000-7000-8000-000000000000".parse().unwrap() });
-        let refused = Answer::Refused { refused: "no such namespace".to_owned() };
-        for answer in [done, refused] {
+        let refused = Answer::Refused { refused: "no such namespace".to_owned(), kind: None };
+        let typed = Answer::Refused { refused: "it ended".to_owned(), kind: Some(Refusal::TokenExpired) };
+        for answer in [done, refused, typed] {
             let json = serde_json::to_value(&answer).unwrap();
+            assert_eq!(
+                json.get("kind").map(ToString::to_string).as_deref(),
+                matches!(&answer, Answer::Refused { kind: Some(_), .. }).then_some("\"token-expired\"")
+            );
             assert_eq!(json.get("refused").is_some(), matches!(answer, Answer::Refused { .. }));
             assert_eq!(serde_json::from_value::<Answer<RevokeRequest>>(json).unwrap(), answer);
         }

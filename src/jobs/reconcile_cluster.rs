@@ -109,7 +109,7 @@ impl ReconcileCluster {
         store::events::append(&mut tx, context.ambient.now(), cluster_event(cluster, Severity::Normal, "Deleted", message))
             .await
             .map_err(retry)?;
-        store::clusters::remove(&mut tx, cluster.id).await.map_err(retry)?;
+        store::clusters::remove(&mut tx, cluster.id, context.ambient.now()).await.map_err(retry)?;
         tx.commit().await.map_err(retry)
     }
 

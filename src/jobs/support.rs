@@ -44,7 +44,7 @@ pub fn payload<T: serde::de::DeserializeOwned>(leased: &Leased) -> Result<T, Job
 
 /// The result of a job that found that what was asked for cannot be.
 pub fn refusal(why: &anyhow::Error) -> Result<serde_json::Value, JobError> {
-    answer(Answer::<()>::Refused { refused: format!("{why:#}") })
+    answer(Answer::<()>::Refused { refused: format!("{why:#}"), kind: None })
 }
 
 /// The result of a job that somebody waits for.

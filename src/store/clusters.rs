@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 
 use anyhow::anyhow;
 
-use super::{Change, Error, Result, Row, Sql, Tx, continuation, to_json};
+use super::{Change, Error, Result, Row, Sql, Tx, continuation, nodes, to_json};
 use crate::domain::cluster::{Cluster, ClusterSpec, ClusterStatus, LocalAllotment, Phase};
 use crate::domain::label::Selector;
 use crate::domain::page::{Page, PageRequest};
-use crate::domain::{Ambient, ClusterId, ProjectId, name};
+use crate::domain::{Ambient, ClusterId, ProjectId, Timestamp, name};
 
 const LIST: &str = "clusters";
 /// How many rows a list with a selector reads at a time.
@@ -208,8 +208,10 @@ pub async fn mark_deleted(tx: &mut Tx, ambient: &Ambient, id: ClusterId, expecte
     write(tx, cluster).await.map(Some)
 }
 
-/// Removes the row and every row that belongs to it but its events, and but a job that is running.
-pub async fn remove(tx: &mut Tx, id: ClusterId) -> Result<()> {
+/// Removes the row and every row that belongs to it but its events, and but a job that is running. The ends of its nodes'
+/// memberships are remembered as of `at`.
+pub async fn remove(tx: &mut Tx, id: ClusterId, at: Timestamp) -> Result<()> {
+    nodes::bury_cluster(tx, id, at).await?;
     let jobs = "delete from jobs where cluster_id = $1 and state <> 'running' returning id";
     for mut row in tx.sql().query(jobs, vec![id.into()]).await? {
         tx.note(Change::JobFinished(row.take(0)?));

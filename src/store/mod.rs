@@ -38,6 +38,9 @@ pub enum Error {
     /// Something of that name or key exists.
     #[error("{0} exists already")]
     Exists(String),
+    /// What was to be changed is not there (any more).
+    #[error("{0} is gone")]
+    Gone(String),
     /// The row changed since it was read (`resource_version`).
     #[error("the row changed meanwhile: expected version {expected}, found {found}")]
     Stale {

@@ -39,6 +39,8 @@ into_value! {
     u32 => |v| Self::Int(v.into());
     bool => Self::Bool;
     Vec<u8> => Self::Bytes;
+    &[u8] => |v| Self::Bytes(v.to_owned());
+    std::net::IpAddr => |v| Self::Text(v.to_canonical().to_string());
     crate::domain::Timestamp => |v| Self::Int(v.as_micros());
     crate::domain::ProjectId => |v| Self::Text(v.to_string());
     crate::domain::ClusterId => |v| Self::Text(v.to_string());
@@ -80,6 +82,7 @@ from_value! {
     String => Value::Text(v) => Some(v);
     i64 => Value::Int(v) => Some(v);
     u16 => Value::Int(v) => v.try_into().ok();
+    u32 => Value::Int(v) => v.try_into().ok();
     u64 => Value::Int(v) => v.try_into().ok();
     Vec<u8> => Value::Bytes(v) => Some(v);
     crate::domain::Timestamp => Value::Int(v) => Some(Self::from_micros(v));
@@ -92,6 +95,8 @@ from_value! {
     crate::domain::KubeconfigId => Value::Text(v) => v.parse().ok();
     crate::domain::JoinTokenId => Value::Text(v) => v.parse().ok();
     crate::domain::NodeId => Value::Text(v) => v.parse().ok();
+    std::net::IpAddr => Value::Text(v) => v.parse().ok();
+    crate::domain::node::Fate => Value::Text(v) => v.parse().ok();
     crate::domain::user::Role => Value::Text(v) => v.parse().ok();
     crate::domain::job::JobState => Value::Text(v) => v.parse().ok();
     crate::domain::kubeconfig::ClusterRole => Value::Text(v) => v.parse().ok();

@@ -105,7 +105,7 @@ pub async fn an_unchanged_status_is_not_written(bench: Bench) {
     let mut changes = bench.store.changes();
     let mut tx = bench.store.begin().await.unwrap();
     clusters::set_status(&mut tx, cluster.id, &status).await.unwrap();
-    clusters::remove(&mut tx, cluster.id).await.unwrap();
+    clusters::remove(&mut tx, cluster.id, bench.ambient.now()).await.unwrap();
     assert!(!clusters::set_status(&mut tx, cluster.id, &status).await.unwrap());
     drop(tx);
     assert!(changes.try_recv().is_err());
@@ -134,7 +134,7 @@ pub async fn ports_are_the_lowest_free_ones(bench: Bench) {
     }
     assert_eq!(clusters::allot_node_port(&mut tx, made[1], range()).await.unwrap(), Some(30001), "the one it has");
     assert_eq!(clusters::allot_node_port(&mut tx, made[3], range()).await.unwrap(), None, "used up");
-    clusters::remove(&mut tx, made[1]).await.unwrap();
+    clusters::remove(&mut tx, made[1], bench.ambient.now()).await.unwrap();
     assert_eq!(clusters::allot_node_port(&mut tx, made[3], range()).await.unwrap(), Some(30001));
     tx.commit().await.unwrap();
     assert_eq!(bench.find(made[3]).await.unwrap().node_port, Some(30001));
@@ -240,8 +240,8 @@ pub async fn are_removed_with_all_but_their_events_and_running_jobs(bench: Bench
     tx.commit().await.unwrap();
     let mut changes = bench.store.changes();
     let mut tx = bench.store.begin().await.unwrap();
-    clusters::remove(&mut tx, gone.id).await.unwrap();
-    clusters::remove(&mut tx, gone.id).await.unwrap();
+    clusters::remove(&mut tx, gone.id, bench.ambient.now()).await.unwrap();
+    clusters::remove(&mut tx, gone.id, bench.ambient.now()).await.unwrap();
     tx.commit().await.unwrap();
     let mut told = Vec::new();
     while let Ok(change) = changes.try_recv() {

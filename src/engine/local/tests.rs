@@ -390,7 +390,7 @@ async fn what_no_row_knows_is_ended_and_its_data_stays() {
     bench.reconcile(&engine, id).await;
     drop(engine);
     let mut tx = bench.tools.store.begin().await.unwrap();
-    store::clusters::remove(&mut tx, id).await.unwrap();
+    store::clusters::remove(&mut tx, id, Ambient::system().now()).await.unwrap();
     tx.commit().await.unwrap();
     let engine = bench.engine().await;
     while !crate::process::adopt::scan(&bench.options.installation).unwrap().is_empty() || confine::nftables::present(id).await.unwrap() {

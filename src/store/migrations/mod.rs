@@ -13,4 +13,7 @@ pub(super) struct Migration {
 }
 
 /// The steps of SQLite's schema.
-pub(super) const SQLITE: &[Migration] = &[Migration { version: 1, sql: include_str!("sqlite/0001_first.sql") }];
+pub(super) const SQLITE: &[Migration] = &[
+    Migration { version: 1, sql: include_str!("sqlite/0001_first.sql") },
+    Migration { version: 2, sql: include_str!("sqlite/0002_nodes.sql") },
+];

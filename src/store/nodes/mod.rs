@@ -1,0 +1,147 @@
+//! Nodes, the certificates that they may use, and the ends of memberships that are remembered.
+//!
+//! In a cluster a name, an address and a key are one node's each: the database refuses a second. A membership ends in two steps
+//! that may be far apart: [`end`] revokes and remembers, [`remove`] takes the row away once the node is out of Kubernetes, and
+//! does the first as well. From the first on no certificate of the node is recorded any more.
+
+mod certificates;
+mod memberships;
+mod removal;
+
+use std::net::IpAddr;
+
+pub use certificates::{NodeCertificate, add_certificate, certificates, issued_certificates, revoke_certificates, revoked_credential_ids};
+pub use memberships::{Membership, Tombstone, bury_cluster, end, membership, prune, remove, tombstone, tombstones};
+pub use removal::ask_removal;
+
+use super::{Change, Error, Result, Row, Sql, Tx, Value, to_json};
+use crate::domain::node::{Machine, NodeStatus, Taint};
+use crate::domain::{ClusterId, Node, NodeId, Timestamp};
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select id, cluster_id, name, address, address_assigned, machine, labels, taints, status, join_token_id, joined_at, ",
+            "removed_at, public_key from nodes ",
+            $rest
+        )
+    };
+}
+
+/// Adds a node; [`Error::Exists`] when its cluster has its name, its address or its key.
+pub async fn insert(tx: &mut Tx, node: &Node) -> Result<()> {
+    let insert = "insert into nodes (id, cluster_id, name, address, address_assigned, machine, labels, taints, status, join_token_id, \
+                  joined_at, removed_at, public_key) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
+                  on conflict do nothing";
+    let values = vec![
+        node.id.into(),
+        node.cluster_id.into(),
+        (&node.name).into(),
+        node.address.into(),
+        node.address_assigned.into(),
+        to_json(&node.machine)?.into(),
+        to_json(&node.labels)?.into(),
+        to_json(&node.taints)?.into(),
+        to_json(&node.status)?.into(),
+        node.join_token_id.into(),
+        node.joined_at.into(),
+        node.removed_at.into(),
+        node.public_key.as_slice().into(),
+    ];
+    if tx.sql().execute(insert, values).await? == 0 {
+        return Err(Error::Exists(format!("a node with the name {:?}, the address {} or that key", node.name, node.address)));
+    }
+    tx.note(Change::Nodes(node.cluster_id));
+    Ok(())
+}
+
+/// The one of that id, one whose removal was asked for included.
+pub async fn find(sql: &mut dyn Sql, id: NodeId) -> Result<Option<Node>> {
+    let mut rows = sql.query(select!("where id = $1"), vec![id.into()]).await?;
+    rows.pop().map(read).transpose()
+}
+
+/// The member of that name (one whose removal was asked for included).
+pub async fn find_by_name(sql: &mut dyn Sql, cluster: ClusterId, name: &str) -> Result<Option<Node>> {
+    let mut rows = sql.query(select!("where cluster_id = $1 and name = $2"), vec![cluster.into(), name.into()]).await?;
+    rows.pop().map(read).transpose()
+}
+
+/// The member with that key (DER of the SubjectPublicKeyInfo).
+pub async fn find_by_key(sql: &mut dyn Sql, cluster: ClusterId, public_key: &[u8]) -> Result<Option<Node>> {
+    let mut rows = sql.query(select!("where cluster_id = $1 and public_key = $2"), vec![cluster.into(), public_key.into()]).await?;
+    rows.pop().map(read).transpose()
+}
+
+/// Whether an address is taken in a cluster.
+pub async fn address_taken(sql: &mut dyn Sql, cluster: ClusterId, address: IpAddr) -> Result<bool> {
+    let select = "select 1 from nodes where cluster_id = $1 and address = $2";
+    Ok(!sql.query(select, vec![cluster.into(), address.into()]).await?.is_empty())
+}
+
+/// The nodes of a cluster by name.
+pub async fn list(sql: &mut dyn Sql, cluster: ClusterId) -> Result<Vec<Node>> {
+    let rows = sql.query(select!("where cluster_id = $1 order by name"), vec![cluster.into()]).await?;
+    rows.into_iter().map(read).collect()
+}
+
+/// Writes what is known of a node at present; nothing, and notes no change, when it is the same.
+pub async fn set_status(tx: &mut Tx, id: NodeId, status: &NodeStatus) -> Result<()> {
+    let update = "update nodes set status = $2 where id = $1 and status <> $2 returning cluster_id";
+    let values = vec![id.into(), to_json(status)?.into()];
+    change(tx, update, values).await.map(drop)
+}
+
+/// Writes what a machine says of itself; nothing, and notes no change, when it is the same.
+pub async fn set_machine(tx: &mut Tx, id: NodeId, machine: &Machine) -> Result<()> {
+    let update = "update nodes set machine = $2 where id = $1 and machine <> $2 returning cluster_id";
+    let values = vec![id.into(), to_json(machine)?.into()];
+    change(tx, update, values).await.map(drop)
+}
+
+/// Writes the labels and taints that a machine asked for when it joined anew with the same key.
+pub async fn set_asked(tx: &mut Tx, id: NodeId, labels: &std::collections::BTreeMap<String, String>, taints: &[Taint]) -> Result<()> {
+    let update = "update nodes set labels = $2, taints = $3 where id = $1 and (labels <> $2 or taints <> $3) returning cluster_id";
+    let values = vec![id.into(), to_json(labels)?.into(), to_json(&taints)?.into()];
+    change(tx, update, values).await.map(drop)
+}
+
+/// Gives a node another address; `false` where another node of its cluster has it, or the node is gone.
+pub async fn set_address(tx: &mut Tx, id: NodeId, address: IpAddr, assigned: bool) -> Result<bool> {
+    let update = "update nodes set address = $2, address_assigned = $3 where id = $1 and not exists \
+                  (select 1 from nodes other where other.cluster_id = nodes.cluster_id and other.address = $2 and other.id <> $1) \
+                  returning cluster_id";
+    change(tx, update, vec![id.into(), address.into(), assigned.into()]).await
+}
+
+/// Notes that a node's removal was asked for (once: later calls keep the first time); gives whether it exists.
+pub async fn mark_removed(tx: &mut Tx, id: NodeId, at: Timestamp) -> Result<bool> {
+    let update = "update nodes set removed_at = coalesce(removed_at, $2) where id = $1 returning cluster_id";
+    change(tx, update, vec![id.into(), at.into()]).await
+}
+
+/// Runs an update of one node that gives its cluster; gives whether it changed a row.
+async fn change(tx: &mut Tx, update: &'static str, values: Vec<Value>) -> Result<bool> {
+    let mut rows = tx.sql().query(update, values).await?;
+    let Some(mut row) = rows.pop() else { return Ok(false) };
+    tx.note(Change::Nodes(row.take(0)?));
+    Ok(true)
+}
+
+fn read(mut row: Row) -> Result<Node> {
+    Ok(Node {
+        id: row.take(0)?,
+        cluster_id: row.take(1)?,
+        name: row.take(2)?,
+        address: row.take(3)?,
+        address_assigned: row.take(4)?,
+        machine: row.take_json(5)?,
+        labels: row.take_json(6)?,
+        taints: row.take_json(7)?,
+        status: row.take_json(8)?,
+        join_token_id: row.take(9)?,
+        joined_at: row.take(10)?,
+        removed_at: row.take(11)?,
+        public_key: row.take(12)?,
+    })
+}

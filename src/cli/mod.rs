@@ -16,6 +16,7 @@ mod job;
 mod kubeconfig;
 mod login;
 mod output;
+mod pod_check;
 mod project;
 mod session;
 mod settings;
@@ -99,6 +100,9 @@ enum Command {
     },
     /// Print the OpenAPI document of the API
     Openapi,
+    /// What a pod finds of its cluster; run by the platform in a pod of its own
+    #[command(hide = true)]
+    PodCheck,
 }
 
 /// Parses the command line, runs it, and tells how it ended.
@@ -128,6 +132,7 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
     let format = client.output;
     match command {
         Command::Version => version::run(format)?,
+        Command::PodCheck => pod_check::run().await?,
         Command::Openapi => output::line(crate::api::openapi::document().trim_end()),
         Command::Completions { shell } => completions(shell),
         Command::Config(command) => config::run(&command, load, format)?,

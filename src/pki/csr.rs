@@ -1,11 +1,14 @@
 //! Certificate signing requests (PKCS #10): made, and checked before anything is signed for them.
 //!
 //! May import: `domain`.
+use std::net::IpAddr;
+
 use anyhow::{Context as _, ensure};
 use rcgen::{CertificateParams, DnType, KeyPair, SubjectPublicKeyInfo};
 use rustls_pki_types::CertificateSigningRequestDer;
 use rustls_pki_types::pem::PemObject as _;
-use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509CertificationRequest};
 
 /// The longest CSR that is looked at, in bytes of PEM.
 pub const MAX_CSR_BYTES: usize = 16 * 1024;
@@ -37,4 +40,57 @@ pub(super) fn verified_key(csr_pem: &str) -> anyhow::Result<SubjectPublicKeyInfo
         "the CSR's key must be ECDSA P-256 or P-384"
     );
     Ok(key)
+}
+
+/// What a CSR says of its subject.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Described {
+    /// Its common names.
+    pub common_names: Vec<String>,
+    /// Its organizations.
+    pub organizations: Vec<String>,
+    /// DNS names that it asks for.
+    pub dns_names: Vec<String>,
+    /// IP addresses that it asks for.
+    pub addresses: Vec<IpAddr>,
+    /// What else it says: further parts of the subject and names of other kinds, for people.
+    pub others: Vec<String>,
+}
+
+/// What a CSR says, after its signature and its key are checked.
+///
+/// # Errors
+/// It is no CSR, is damaged, or its key is of a kind that is not signed.
+pub fn describe(csr_pem: &str) -> anyhow::Result<Described> {
+    verified_key(csr_pem)?;
+    let der = CertificateSigningRequestDer::from_pem_slice(csr_pem.as_bytes()).context("this is no CSR")?;
+    let (_, csr) = X509CertificationRequest::from_der(&der).context("this CSR is damaged")?;
+    let mut described = Described::default();
+    for attribute in csr.certification_request_info.subject.iter_attributes() {
+        let text = || attribute.as_str().map(str::to_owned).context("the CSR's subject holds what is no text");
+        if *attribute.attr_type() == OID_X509_COMMON_NAME {
+            described.common_names.push(text()?);
+        } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
+            described.organizations.push(text()?);
+        } else {
+            described.others.push(format!("subject {}", attribute.attr_type().to_id_string()));
+        }
+    }
+    for extension in csr.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else { continue };
+        for name in &names.general_names {
+            match name {
+                GeneralName::DNSName(name) => described.dns_names.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => match **bytes {
+                    [a, b, c, d] => described.addresses.push(IpAddr::from([a, b, c, d])),
+                    _ => match <[u8; 16]>::try_from(*bytes) {
+                        Ok(bytes) => described.addresses.push(IpAddr::from(bytes)),
+                        Err(_) => described.others.push("an address of an odd length".to_owned()),
+                    },
+                },
+                other => described.others.push(format!("{other:?}").chars().take(80).collect()),
+            }
+        }
+    }
+    Ok(described)
 }

@@ -1,11 +1,13 @@
-//! What the platform does inside a control plane, through its API: default roles, bindings, ServiceAccount tokens, and waiting until a
-//! revocation is in force.
+//! What the platform does inside a control plane, through its API: default roles, bindings, ServiceAccount tokens, add-ons ([`addons`]), its
+//! nodes ([`nodes`]), and waiting until a revocation is in force.
 //!
 //! Guarantees: every function may run twice, or be cut and run again, and ends the same; nothing is written where it already stands. The
 //! caller's credential is a short-lived one of the platform's own, held in memory (`pki::leaves::platform_client`).
-//! May import: `domain`, `pki`, `tunnel` (the hash of an authorization configuration), and `engine`'s own types.
+//! May import: `domain`, `pki`, `tunnel`, in [`nodes`] also `store` and `queue`, and `engine`'s own types.
 
+pub mod addons;
 mod authorization;
+pub mod nodes;
 mod roles;
 mod tokens;
 
@@ -30,6 +32,8 @@ pub const FIELD_MANAGER: &str = "kubebyon";
 
 /// How long the API server has to answer.
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a stream may be silent: longer than a watch lasts.
+const SILENCE: Duration = Duration::from_secs(300);
 
 /// How the platform reaches an API server.
 #[derive(Clone, Copy)]
@@ -46,8 +50,21 @@ pub struct Access<'a> {
     pub key_pem: &'a str,
 }
 
-/// A client of that API server. It asks no proxy of the environment, and gives up on a request after 15 s.
-pub fn client(access: &Access<'_>) -> anyhow::Result<Client> {
+/// Clients of one API server, by the same credential.
+#[derive(Clone)]
+pub struct Clients {
+    /// Gives up on a request after 15 s.
+    pub prompt: Client,
+    /// For watches, logs and `exec`: gives up on what is silent for five minutes.
+    pub patient: Client,
+}
+
+/// Clients of that API server. They ask no proxy of the environment.
+pub fn clients(access: &Access<'_>) -> anyhow::Result<Clients> {
+    Ok(Clients { prompt: client(access, TIMEOUT)?, patient: client(access, SILENCE)? })
+}
+
+fn client(access: &Access<'_>, answers_within: Duration) -> anyhow::Result<Client> {
     // kube takes the process's provider; an error says that one is set already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let url = format!("https://{}", SocketAddr::new(access.address, ports::API_SERVER));
@@ -60,7 +77,7 @@ pub fn client(access: &Access<'_>) -> anyhow::Result<Client> {
     config.auth_info.client_key_data = Some(encode(access.key_pem).into());
     config.tls_server_name = access.tls_server_name.map(str::to_owned);
     config.connect_timeout = Some(Duration::from_secs(3));
-    config.read_timeout = Some(TIMEOUT);
+    config.read_timeout = Some(answers_within);
     config.write_timeout = Some(TIMEOUT);
     config.reset_reader_on_write = true;
     Client::try_from(config).context("no client of the API server can be made")

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::confine::Place;
 use super::confine::cgroup::CgroupLimits;
 use super::materialise::{self, Readers};
+use super::nodes::Nodes;
 use super::plane::{Asked, Events, Plane, terminator_tls};
 
 use super::supervise::{Data, Desired, Supervisor};
@@ -189,7 +190,9 @@ impl Inner {
     pub(super) async fn revoked(&self, cluster: ClusterId) -> anyhow::Result<BTreeSet<String>> {
         let now = self.tools.ambient.now();
         let mut sql = self.tools.store.read().await?;
-        Ok(store::kubeconfigs::revoked_credential_ids(&mut *sql, cluster, now).await?.into_iter().collect())
+        let people = store::kubeconfigs::revoked_credential_ids(&mut *sql, cluster, now).await?;
+        let nodes = store::nodes::revoked_credential_ids(&mut *sql, cluster, now).await?;
+        Ok(people.into_iter().chain(nodes).collect())
     }
 
     fn use_new_certificates(&self, plane: &Plane, pki: &ClusterPki, address: IpAddr) -> anyhow::Result<()> {
@@ -263,6 +266,7 @@ impl Inner {
         let run_dir = self.confinement.cluster_run_dir(cluster.id);
         let (revocations, revoked) = watch::channel(Arc::new(self.revoked(cluster.id).await?));
         let asked = Arc::new(Asked::read(allotment.address.into(), pki, &run_dir)?);
+        let nodes = Nodes::of(self, cluster).await?;
         let terminator = Terminator::start(TerminatorOptions {
             cluster: cluster.id,
             run_dir: run_dir.clone(),
@@ -281,11 +285,14 @@ impl Inner {
             terminator: Mutex::new(Some(terminator)),
             revocations,
             client: tokio::sync::Mutex::default(),
+            nodes: Arc::clone(&nodes.table),
             space: Mutex::default(),
             unconfined: Mutex::new(place.missing.clone()),
             tasks: Mutex::default(),
         });
-        *locked(&plane.tasks) = upkeep::start(self, &plane, cluster);
+        let mut tasks = upkeep::start(self, &plane, cluster);
+        tasks.extend(nodes.start());
+        *locked(&plane.tasks) = tasks;
         locked(&self.planes).insert(cluster.id, plane.clone());
         Ok(plane)
     }

@@ -12,7 +12,7 @@ use super::bring_up::{AUTHORIZATION, authorization, client_is_stale};
 use super::materialise::{self, Readers};
 use crate::domain::cluster::Cluster;
 use crate::engine::EngineError;
-use crate::engine::kubernetes::{self, Access};
+use crate::engine::kubernetes::{self, Access, Clients};
 use crate::pki::Authority;
 use crate::pki::cluster::Files;
 use crate::pki::leaves::platform_client;
@@ -22,15 +22,20 @@ use crate::store;
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(90);
 
 impl Inner {
-    /// A client of a cluster's API server, with a credential that lives for an hour at most and is recorded.
+    /// A client of a cluster's API server.
     pub(super) async fn client(&self, cluster: &Cluster) -> Result<kube::Client, EngineError> {
+        Ok(self.clients(cluster).await?.prompt)
+    }
+
+    /// Clients of a cluster's API server, with a credential that lives for an hour at most and is recorded.
+    pub(super) async fn clients(&self, cluster: &Cluster) -> Result<Clients, EngineError> {
         let plane = self.running(cluster)?;
         let mut kept = plane.client.lock().await;
         let now = self.tools.ambient.now();
-        if let Some((client, made)) = &*kept
+        if let Some((clients, made)) = &*kept
             && !client_is_stale(*made, now)
         {
-            return Ok(client.clone());
+            return Ok(clients.clone());
         }
         let pki = self.pki(cluster).await?;
         let issued = platform_client(&pki, &self.tools.ambient)?;
@@ -41,15 +46,15 @@ impl Inner {
         let row = store::clusters::find(&mut *self.tools.store.read().await.map_err(anyhow::Error::from)?, cluster.id).await;
         let local = row.map_err(anyhow::Error::from)?.and_then(|c| c.local);
         let address = local.ok_or_else(|| anyhow!("cluster {} has no address yet", cluster.name))?.address;
-        let client = kubernetes::client(&Access {
+        let clients = kubernetes::clients(&Access {
             address: address.into(),
             tls_server_name: None,
             server_ca_pem: &pki.authority(Authority::Server).cert_pem,
             cert_pem: &issued.cert_pem,
             key_pem: &issued.key_pem,
         })?;
-        *kept = Some((client.clone(), now));
-        Ok(client)
+        *kept = Some((clients.clone(), now));
+        Ok(clients)
     }
 
     /// See [`crate::engine::Engine::apply_revocations`]. The caller holds the cluster's lock.

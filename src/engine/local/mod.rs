@@ -8,7 +8,7 @@
 //! | [`materialise`] | keys, certificates and configurations on the tmpfs |
 //! | [`bring_up`], [`ready`], [`take_down`] | the steps from a row to a running control plane, and back |
 //! | [`resume`] | what a new daemon finds: adopted, started, ended |
-//! | [`plane`], [`watch`] | a control plane that runs here, and its upkeep |
+//! | [`plane`], [`watch`], [`nodes`] | a control plane that runs here, its upkeep, and that of its nodes |
 //! | [`capacity`], [`logs`], [`status`] | how many fit; component logs; conditions |
 //!
 //! Guarantees: every step is idempotent, so a daemon that is killed anywhere goes on where it was when the job runs again; the programs
@@ -21,6 +21,7 @@ pub mod confine;
 mod kubernetes;
 pub mod logs;
 mod materialise;
+mod nodes;
 mod plane;
 mod ready;
 mod resume;
@@ -84,6 +85,29 @@ pub struct LocalOptions {
     pub memory_estimate: u64,
     /// How long the control planes' own certificates are good for.
     pub leaf_ttl: Duration,
+    /// What clusters' nodes get.
+    pub nodes: NodeOptions,
+}
+
+/// What clusters' nodes get of the platform.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    /// The image of CoreDNS, by reference.
+    pub coredns_image: String,
+    /// The image of the pod that verifies a node, as nodes import it when they join.
+    pub verify_image: String,
+    /// Names that API servers may reach through nodes (`egress.public_hosts`), in lower case.
+    pub public_hosts: std::collections::BTreeSet<String>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> Self {
+        Self {
+            coredns_image: "registry.k8s.io/coredns/coredns:v1.13.1".to_owned(),
+            verify_image: format!("kubebyon.internal/verify:{}", env!("CARGO_PKG_VERSION")),
+            public_hosts: std::collections::BTreeSet::new(),
+        }
+    }
 }
 
 impl LocalOptions {
@@ -106,6 +130,7 @@ impl LocalOptions {
             memory_limit: 1 << 30,
             memory_estimate: capacity::MEMORY_OF_A_CLUSTER,
             leaf_ttl: crate::pki::leaves::LEAF_LIFE,
+            nodes: NodeOptions::default(),
         }
     }
 }
@@ -253,17 +278,17 @@ impl Engine for LocalEngine {
         super::kubernetes::revoke_service_account_token(&self.inner.client(cluster).await?, namespace, secret).await
     }
 
-    async fn node_ready(&self, _cluster: &Cluster, _name: &str) -> Result<Option<bool>, EngineError> {
-        todo!()
+    async fn node_ready(&self, cluster: &Cluster, name: &str) -> Result<Option<bool>, EngineError> {
+        super::kubernetes::nodes::registered::ready(&self.inner.client(cluster).await?, name).await
     }
 
     async fn remove_node(
         &self,
-        _cluster: &Cluster,
-        _node: &crate::domain::Node,
-        _drain: Duration,
-        _progress: &dyn Progress,
+        cluster: &Cluster,
+        node: &crate::domain::Node,
+        drain: Duration,
+        progress: &dyn Progress,
     ) -> Result<(), EngineError> {
-        todo!()
+        super::kubernetes::nodes::removal::remove(&self.inner.client(cluster).await?, &node.name, drain, progress).await
     }
 }

@@ -18,9 +18,11 @@ use crate::domain::event::{NewEvent, Severity};
 use crate::domain::{Ambient, Cluster, ClusterId, KubernetesVersion, ProjectId, Timestamp};
 use crate::engine::etcd::Maintenance;
 use crate::engine::health::{Probe, ProbeCredentials};
+use crate::engine::kubernetes::Clients;
 use crate::pki::Authority;
 use crate::pki::cluster::{ClusterPki, files};
 use crate::store::{self, Store};
+use crate::tunnel::terminator::nodes::NodeTable;
 use crate::tunnel::{Terminator, TerminatorTls};
 
 /// A control plane that runs here.
@@ -32,8 +34,10 @@ pub(super) struct Plane {
     /// Taken out when the plane is taken down.
     pub(super) terminator: Mutex<Option<Terminator>>,
     pub(super) revocations: watch::Sender<Arc<BTreeSet<String>>>,
-    /// A client of its API server and when its certificate was made.
-    pub(super) client: tokio::sync::Mutex<Option<(kube::Client, Timestamp)>>,
+    /// Clients of its API server and when their certificate was made.
+    pub(super) client: tokio::sync::Mutex<Option<(Clients, Timestamp)>>,
+    /// What the terminator knows of the nodes.
+    pub(super) nodes: Arc<watch::Sender<Arc<NodeTable>>>,
     pub(super) space: Mutex<Space>,
     /// What is not confined.
     pub(super) unconfined: Mutex<Vec<String>>,

@@ -30,7 +30,12 @@ impl Plane {
             let now = observed.borrow_and_update().clone();
             told.tell(&now, progress).await;
             if !bound && now.component("kube-apiserver").is_some_and(|c| c.healthy) {
-                kubernetes::bootstrap(&inner.client(cluster).await?).await?;
+                let client = inner.client(cluster).await?;
+                kubernetes::bootstrap(&client).await?;
+                // A cluster is one without its add-ons: they are tried again from then on.
+                if let Err(error) = kubernetes::addons::apply(&client, &cluster.spec, &inner.options.nodes.coredns_image).await {
+                    tracing::warn!(cluster = %cluster.id, error = format!("{error:#}"), "an add-on cannot be put in place; it is tried again");
+                }
                 if told.said.contains("ApiServerReady") {
                     progress.step("RolesBound", "the platform's groups have their roles").await;
                 }

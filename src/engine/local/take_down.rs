@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 
 use super::supervise::GRACE;
-use super::{Inner, locked};
+use super::{Inner, locked, nodes};
 use crate::domain::ClusterId;
 use crate::domain::cluster::Cluster;
 use crate::engine::plan::STOP_ORDER;
@@ -52,6 +52,8 @@ async fn stop(inner: &Arc<Inner>, cluster: ClusterId, uid_is_its: &(dyn Fn(u32) 
     let mut errors = Vec::new();
     if let Some(plane) = inner.plane(cluster) {
         locked(&plane.tasks).clear();
+        // While the programs stop, nodes hear that this is for good.
+        nodes::end(&plane.nodes);
         if let Err(failed) = plane.supervisor.stop().await {
             errors.extend(failed);
         }

@@ -166,7 +166,7 @@ async fn renew(inner: &Inner, plane: &Plane) -> anyhow::Result<()> {
     }
 }
 
-/// Puts the default roles back where a tenant has changed or deleted them: when the API server is well at first, and from then on.
+/// Puts default roles and add-ons back where a tenant has changed or deleted them: when the API server is well at first, and from then on.
 async fn roles(watching: Watching, mut observed: tokio::sync::watch::Receiver<Observed>) {
     let mut failing = false;
     loop {
@@ -180,10 +180,10 @@ async fn roles(watching: Watching, mut observed: tokio::sync::watch::Receiver<Ob
         match bind_roles(&inner, &plane).await {
             Ok(()) => failing = false,
             Err(error) if failing => {
-                tracing::debug!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at");
+                tracing::debug!(cluster = %plane.id, error = format!("{error:#}"), "default roles and add-ons cannot be put where they should be");
             }
             Err(error) => {
-                tracing::warn!(cluster = %plane.id, error = format!("{error:#}"), "the default roles cannot be looked at; it is tried again");
+                tracing::warn!(cluster = %plane.id, error = format!("{error:#}"), "default roles and add-ons cannot be put where they should be; it is tried again");
                 failing = true;
             }
         }
@@ -196,7 +196,8 @@ async fn bind_roles(inner: &Inner, plane: &Plane) -> anyhow::Result<()> {
     let row = store::clusters::find(&mut *inner.tools.store.read().await?, plane.id).await?;
     let Some(cluster) = row.filter(|c| c.deleted_at.is_none()) else { return Ok(()) };
     let client = inner.client(&cluster).await.map_err(anyhow::Error::from)?;
-    Ok(kubernetes::bind_default_roles(&client).await?)
+    kubernetes::bind_default_roles(&client).await?;
+    Ok(kubernetes::addons::apply(&client, &cluster.spec, &inner.options.nodes.coredns_image).await?)
 }
 
 /// Looks after etcd: gaps, and the way out of NOSPACE.

@@ -68,8 +68,14 @@ rules:
     verbs: [get, list, watch]
   - level: None
     users: ["kubebyon:platform"]
-    verbs: [get]
+    verbs: [get, list, watch]
     resources:
+      - group: ""
+        resources: [configmaps, namespaces, nodes, pods, "pods/log", serviceaccounts, services]
+      - group: apps
+        resources: [daemonsets]
+      - group: certificates.k8s.io
+        resources: [certificatesigningrequests]
       - group: rbac.authorization.k8s.io
         resources: [clusterroles, clusterrolebindings]
   - level: None

@@ -73,7 +73,7 @@ impl ControlPlane for Way {
 
 /// What a terminator needs for a cluster's nodes, and what keeps it going.
 pub(super) struct Nodes {
-    scope: Scope,
+    pub(super) scope: Scope,
     surroundings: Surroundings,
     /// The table as it is, and its changes.
     pub(super) table: Arc<watch::Sender<Arc<NodeTable>>>,

@@ -4,6 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+mod nodes;
 #[cfg(feature = "soak")]
 mod upkeep;
 

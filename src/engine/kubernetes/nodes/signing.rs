@@ -30,7 +30,7 @@ pub const CLIENT_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest that may be asked for, as Kubernetes has it.
 const SHORTEST: Duration = Duration::from_secs(600);
 /// How often a request is tried that could not be decided, and the pause between.
-const TRIES: (u32, Duration) = (5, Duration::from_secs(2));
+const TRIES: (u32, Duration) = (5, Duration::from_secs(1));
 
 /// Decides requests as they come, for ever.
 pub async fn follow(scope: &Scope) {
@@ -39,36 +39,38 @@ pub async fn follow(scope: &Scope) {
         if concerns(&request).is_none() {
             return;
         }
+        let name = request.name_any();
         for nth in 1..=TRIES.0 {
-            match decide(scope, &request).await {
-                Ok(()) => return,
-                Err(error) => {
-                    tracing::warn!(
-                        cluster = %scope.cluster, request = request.name_any(), error = format!("{error:#}"),
-                        "a kubelet's request for a certificate could not be decided"
-                    );
-                    tokio::time::sleep(TRIES.1 * nth).await;
-                }
+            let Err(error) = decide(scope, &name).await else { return };
+            tracing::warn!(
+                cluster = %scope.cluster, request = name, error = format!("{error:#}"),
+                "a kubelet's request for a certificate could not be decided"
+            );
+            if matches!(error, EngineError::Fatal(_)) {
+                return;
             }
+            tokio::time::sleep(TRIES.1 * nth).await;
         }
     })
     .await;
 }
 
-/// Decides one request.
-pub async fn decide(scope: &Scope, request: &CertificateSigningRequest) -> Result<(), EngineError> {
+/// Does the next thing with a request, as it is at this moment: approves or denies it, or signs what is approved. (That it was approved is a
+/// change, with which it comes again.)
+pub async fn decide(scope: &Scope, request: &str) -> Result<(), EngineError> {
+    let api = Api::<CertificateSigningRequest>::all(scope.control_plane.client().await?);
+    let found = api.get_opt(request).await.map_err(|e| failed(format!("CertificateSigningRequest {request}"), e))?;
+    let Some(request) = &found else { return Ok(()) };
     let Some(name) = concerns(request) else { return Ok(()) };
     let known = asker(scope, name).await.map_err(anyhow::Error::from)?;
     let verdict = judge(request, known.as_ref().map(|(_, asker)| asker));
     let approved = has_condition(request, "Approved");
     match (verdict, known) {
         (Verdict::Approve, _) => conclude(scope, request, "Approved", "KubeletVerified", "a node of this cluster asks for itself").await,
-        (Verdict::Sign, Some((node, _))) => {
-            if !approved {
-                conclude(scope, request, "Approved", "KubeletVerified", "a node of this cluster renews its certificate").await?;
-            }
-            sign(scope, request, &node).await
+        (Verdict::Sign, Some(_)) if !approved => {
+            conclude(scope, request, "Approved", "KubeletVerified", "a node of this cluster renews its certificate").await
         }
+        (Verdict::Sign, Some((node, _))) => sign(scope, request, &node).await,
         (Verdict::Deny(why), _) => {
             // Approved and denied exclude each other; whoever approved it does not make it right.
             let kind = if approved { "Failed" } else { "Denied" };
@@ -128,7 +130,8 @@ async fn sign(scope: &Scope, request: &CertificateSigningRequest, node: &Node) -
         Err(error) => return Err(anyhow::Error::from(error).into()),
     }
     let certificate = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &issued.cert_pem);
-    write(scope, request, "status", &json!({"status": {"certificate": certificate}})).await?;
+    let patch = json!({"metadata": {"resourceVersion": request.resource_version()}, "status": {"certificate": certificate}});
+    write(scope, request, "status", &patch).await?;
     let message = format!("node {} has a new client certificate until {}", node.name, issued.not_after);
     scope.tell(Severity::Normal, "NodeCertificateRenewed", message).await;
     Ok(())
@@ -175,7 +178,7 @@ fn conflict(error: &kube::Error) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::engine::kubernetes) mod tests {
     use crate::domain::cluster::{Addon, ClusterSpec, EngineKind, PublicAccessMode};
     use crate::domain::node::{Machine, NodeStatus};
     use crate::domain::{Ambient, ClusterId, Node, NodeId};

@@ -29,7 +29,7 @@ mod status;
 pub mod supervise;
 mod take_down;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod watch;
 
 use std::collections::HashMap;

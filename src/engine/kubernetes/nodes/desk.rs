@@ -174,3 +174,6 @@ fn say(node: &mut Node, machine: &Machine, underlay: &[std::net::IpAddr]) {
 fn cut(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
 }
+
+#[cfg(test)]
+pub(super) mod tests;

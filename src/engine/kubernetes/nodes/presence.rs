@@ -124,3 +124,66 @@ fn was_missed(before: &Node, now: Timestamp, patience: Duration) -> bool {
         Some(changed) => !before.status.connected && now.since(changed) >= patience,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::kubernetes::nodes::desk::tests::{Stand, stand};
+    use crate::store;
+
+    /// The reasons of a cluster's events, oldest first.
+    async fn told(stand: &Stand) -> Vec<String> {
+        let mut sql = stand.scope.store.read().await.unwrap();
+        let filter = store::events::Filter { projects: None, cluster: Some(stand.scope.cluster) };
+        store::events::after(&mut *sql, &filter, 0, 100).await.unwrap().into_iter().map(|e| e.reason).collect()
+    }
+
+    async fn connected(stand: &Stand) -> bool {
+        stand.scope.node(stand.node.id).await.unwrap().unwrap().status.connected
+    }
+
+    async fn until_told(stand: &Stand, reasons: &[&str]) {
+        let mut changes = stand.scope.store.changes();
+        while told(stand).await != reasons {
+            tokio::time::timeout(Duration::from_secs(10), changes.recv()).await.expect("nothing more is told").unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_absence_is_written_and_not_told() {
+        let stand = stand().await;
+        let presence = Presence::new(stand.scope.clone(), Duration::from_secs(60));
+        presence.connected(stand.node.id, |_| {}).await;
+        assert!(connected(&stand).await && presence.is_up(stand.node.id));
+        assert_eq!(told(&stand).await, ["NodeConnected"]);
+        presence.disconnected(stand.node.id).await;
+        assert!(!connected(&stand).await && !presence.is_up(stand.node.id));
+        stand.clock.advance(Duration::from_secs(59));
+        presence.connected(stand.node.id, |_| {}).await;
+        assert!(connected(&stand).await);
+        assert_eq!(told(&stand).await, ["NodeConnected"]);
+    }
+
+    #[tokio::test]
+    async fn a_long_one_is_told_and_so_is_the_return() {
+        let stand = stand().await;
+        let presence = Presence::new(stand.scope.clone(), Duration::from_millis(50));
+        presence.connected(stand.node.id, |_| {}).await;
+        presence.disconnected(stand.node.id).await;
+        until_told(&stand, &["NodeConnected", "NodeDisconnected"]).await;
+        stand.clock.advance(Duration::from_secs(90));
+        presence.connected(stand.node.id, |_| {}).await;
+        assert_eq!(told(&stand).await, ["NodeConnected", "NodeDisconnected", "NodeConnected"]);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_does_not_come_back_after_a_restart_of_the_platform_is_missed() {
+        let stand = stand().await;
+        Presence::new(stand.scope.clone(), Duration::from_secs(60)).connected(stand.node.id, |_| {}).await;
+        let next = Presence::new(stand.scope.clone(), Duration::from_millis(50));
+        next.resume().await;
+        assert!(connected(&stand).await, "it has its time");
+        until_told(&stand, &["NodeConnected", "NodeDisconnected"]).await;
+        assert!(!connected(&stand).await);
+    }
+}

@@ -19,7 +19,7 @@ pub fn table(cluster: ClusterId) -> String {
 
 /// The transaction that puts a cluster's rules in the place of what stands.
 ///
-/// The uid may send to its own address, and may answer from the ports that its programs listen on (an answer is TCP and no bare SYN: no
+/// The uid may send to its own address, but for the daemon's terminator there, and may answer from the ports that its programs listen on (an answer is TCP and no bare SYN: no
 /// connection can be opened with it). Its etcd takes connections of its own uid, root and the daemon alone. Packets without a
 /// socket (resets that the kernel sends) match no `skuid` and pass.
 pub fn ruleset(cluster: ClusterId, uid: u32, address: Ipv4Addr, daemon_uid: u32) -> String {
@@ -27,7 +27,7 @@ pub fn ruleset(cluster: ClusterId, uid: u32, address: Ipv4Addr, daemon_uid: u32)
     let listening = [ports::ETCD_CLIENT, ports::ETCD_PEER, ports::API_SERVER, ports::CONTROLLER_MANAGER, ports::SCHEDULER]
         .map(|p| p.to_string())
         .join(", ");
-    let (client, peer) = (ports::ETCD_CLIENT, ports::ETCD_PEER);
+    let (client, peer, terminator) = (ports::ETCD_CLIENT, ports::ETCD_PEER, ports::TERMINATOR);
     let callers = if daemon_uid == 0 { format!("0, {uid}") } else { format!("0, {daemon_uid}, {uid}") };
     format!(
         "\
@@ -40,6 +40,7 @@ table inet {table} {{
 		ip daddr {address} tcp dport {{ {client}, {peer} }} meta skuid != {{ {callers} }} reject with tcp reset
 	}}
 	chain own {{
+		ip daddr {address} tcp dport {terminator} reject with tcp reset
 		ip daddr {address} accept
 		ip saddr {address} tcp sport {{ {listening} }} tcp flags & (syn | ack) != syn accept
 		meta l4proto tcp reject with tcp reset
@@ -146,21 +147,23 @@ mod tests {
         let (uid, other, own) = (965_011, 965_012, Ipv4Addr::new(127, 127, 250, 11));
         let etcd = SocketAddr::from((own, ports::ETCD_CLIENT));
         let api = SocketAddr::from((own, ports::API_SERVER));
+        let tunnel = SocketAddr::from((own, ports::TERMINATOR));
         let foreign = SocketAddr::from((Ipv4Addr::new(127, 127, 250, 12), ports::API_SERVER));
-        for at in [etcd, api, foreign] {
+        for at in [etcd, api, tunnel, foreign] {
             serve(at);
         }
         apply(&ruleset(cluster, uid, own, 0)).await.unwrap();
         apply(&ruleset(cluster, uid, own, 0)).await.unwrap();
         assert!(present(cluster).await.unwrap());
         let seen = tokio::task::spawn_blocking(move || {
-            [(uid, api), (uid, etcd), (uid, foreign), (0, etcd), (other, etcd), (other, api), (other, foreign)].map(|(u, a)| dial_as(u, a))
+            [(uid, api), (uid, etcd), (uid, tunnel), (uid, foreign), (0, etcd), (0, tunnel), (other, etcd), (other, api), (other, foreign)]
+                .map(|(u, a)| dial_as(u, a))
         })
         .await
         .unwrap();
         remove(cluster).await.unwrap();
         remove(cluster).await.unwrap();
         assert!(!present(cluster).await.unwrap());
-        assert_eq!(seen, ["hi", "hi", "refused", "hi", "refused", "hi", "hi"]);
+        assert_eq!(seen, ["hi", "hi", "refused", "refused", "hi", "hi", "refused", "hi", "hi"]);
     }
 }

@@ -26,6 +26,9 @@ use crate::tunnel::terminator::nodes::NodeTable;
 /// How often it is looked whether there are nodes when nothing is told.
 const SAFETY_NET: Duration = Duration::from_secs(300);
 
+/// How long watches go on when the last node is gone.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// The way to the API server of one cluster of this host.
 struct Way {
     inner: Weak<Inner>,
@@ -133,6 +136,8 @@ async fn tend(scope: Scope) {
                 if !changed(&scope, &mut changes).await {
                     return;
                 }
+                // It is no hurry, and many nodes change often.
+                tokio::time::sleep(SETTLE).await;
             }
         };
         tokio::select! {

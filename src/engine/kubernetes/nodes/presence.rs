@@ -34,10 +34,7 @@ impl Presence {
     pub async fn resume(self: &Arc<Self>) {
         let members = self.scope.members().await.unwrap_or_default();
         for node in members.into_iter().filter(|node| node.status.connected) {
-            let mut here = self.here();
-            if !here.contains_key(&node.id) {
-                here.insert(node.id, Some(self.wait_for(node.id)));
-            }
+            self.here().entry(node.id).or_insert_with(|| Some(self.wait_for(node.id)));
         }
     }
 

@@ -5,6 +5,7 @@
 //! list. Cut anywhere, the next look goes on (a certificate that was recorded and not written is good for nobody: only the kubelet has its
 //! key, and it never saw it).
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -12,6 +13,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::super::{EngineError, FIELD_MANAGER, failed, is_not_found};
 use super::requests::{Asker, Verdict, concerns, has_condition, judge};
@@ -32,8 +34,40 @@ const SHORTEST: Duration = Duration::from_secs(600);
 /// How often a request is tried that could not be decided, and the pause between.
 const TRIES: (u32, Duration) = (5, Duration::from_secs(1));
 
+/// Denials are told at most this often; those between are counted: whoever can make requests must not fill the platform's events.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+/// The longest name of a node that is told, in characters.
+const MAX_NAME: usize = 80;
+
+/// When a denial was told last, and how many since then were not.
+#[derive(Default)]
+pub struct Denials(Mutex<(Option<Instant>, u64)>);
+
+impl Denials {
+    /// Whether this one is to be told, and then how many before it were not.
+    fn due(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.0.is_some_and(|last| now.duration_since(last) < TELL_EVERY) {
+            state.1 += 1;
+            return None;
+        }
+        state.0 = Some(now);
+        Some(std::mem::take(&mut state.1))
+    }
+
+    async fn tell(&self, scope: &Scope, name: &str, why: &str) {
+        let Some(unsaid) = self.due(Instant::now()) else { return };
+        let name: String = name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
+        let more = if unsaid == 0 { String::new() } else { format!(" ({unsaid} more since the last)") };
+        scope
+            .tell(Severity::Warning, "CertificateDenied", format!("a request for a certificate of node {name} was denied: {why}{more}"))
+            .await;
+    }
+}
+
 /// Decides requests as they come, for ever.
 pub async fn follow(scope: &Scope) {
+    let denials = &Denials::default();
     watch::follow::<CertificateSigningRequest, _>(scope, |seen| async move {
         let Seen::There(request) = seen else { return };
         if concerns(&request).is_none() {
@@ -41,7 +75,7 @@ pub async fn follow(scope: &Scope) {
         }
         let name = request.name_any();
         for nth in 1..=TRIES.0 {
-            let Err(error) = decide(scope, &name).await else { return };
+            let Err(error) = decide(scope, &name, denials).await else { return };
             tracing::warn!(
                 cluster = %scope.cluster, request = name, error = format!("{error:#}"),
                 "a kubelet's request for a certificate could not be decided"
@@ -57,7 +91,7 @@ pub async fn follow(scope: &Scope) {
 
 /// Does the next thing with a request, as it is at this moment: approves or denies it, or signs what is approved. (That it was approved is a
 /// change, with which it comes again.)
-pub async fn decide(scope: &Scope, request: &str) -> Result<(), EngineError> {
+pub async fn decide(scope: &Scope, request: &str, denials: &Denials) -> Result<(), EngineError> {
     let api = Api::<CertificateSigningRequest>::all(scope.control_plane.client().await?);
     let found = api.get_opt(request).await.map_err(|e| failed(format!("CertificateSigningRequest {request}"), e))?;
     let Some(request) = &found else { return Ok(()) };
@@ -75,8 +109,7 @@ pub async fn decide(scope: &Scope, request: &str) -> Result<(), EngineError> {
             // Approved and denied exclude each other; whoever approved it does not make it right.
             let kind = if approved { "Failed" } else { "Denied" };
             conclude(scope, request, kind, "KubeletNotVerified", &why).await?;
-            let message = format!("a request for a certificate of node {name} was denied: {why}");
-            scope.tell(Severity::Warning, "CertificateDenied", message).await;
+            denials.tell(scope, name, &why).await;
             Ok(())
         }
         (Verdict::Leave | Verdict::Sign, _) => Ok(()),
@@ -182,6 +215,16 @@ pub(in crate::engine::kubernetes) mod tests {
     use crate::domain::cluster::{Addon, ClusterSpec, EngineKind, PublicAccessMode};
     use crate::domain::node::{Machine, NodeStatus};
     use crate::domain::{Ambient, ClusterId, Node, NodeId};
+
+    #[test]
+    fn many_denials_are_told_as_one() {
+        let (denials, begin) = (super::Denials::default(), tokio::time::Instant::now());
+        assert_eq!(denials.due(begin), Some(0));
+        for _ in 0..5 {
+            assert_eq!(denials.due(begin + super::TELL_EVERY / 2), None);
+        }
+        assert_eq!(denials.due(begin + super::TELL_EVERY), Some(5));
+    }
 
     /// A spec with the usual ranges.
     pub fn spec() -> ClusterSpec {

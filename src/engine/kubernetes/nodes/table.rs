@@ -22,6 +22,8 @@ use crate::tunnel::terminator::nodes::{NodeEntry, NodeTable};
 
 /// How often the table is made anew when nothing is told: certificates end, and another process may have written.
 const SAFETY_NET: Duration = Duration::from_secs(300);
+/// Changes that follow each other so closely make one table.
+const TOGETHER: Duration = Duration::from_millis(50);
 /// After a setting changed, the addresses that follow from it are read after so long.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -124,6 +126,9 @@ pub async fn feed(scope: Scope, surroundings: Surroundings, sender: Arc<watch::S
         if let Ok(false) = tokio::time::timeout(SAFETY_NET, next(&mut changes, &scope)).await {
             return;
         }
+        tokio::time::sleep(TOGETHER).await;
+        // What was told meanwhile is in the next table.
+        changes = changes.resubscribe();
     }
 }
 

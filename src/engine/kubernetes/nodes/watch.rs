@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::Scope;
 
@@ -20,6 +21,8 @@ use super::Scope;
 const WATCH_SECONDS: u32 = 240;
 /// The pause after a failure, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+/// A watch that lasted so long was well.
+const WELL: Duration = Duration::from_secs(30);
 /// How many objects are read at a time.
 const PAGE: u32 = 250;
 
@@ -43,11 +46,12 @@ where
     let mut pause = PAUSE.0;
     loop {
         scope.control_plane.well().await;
-        match once(scope, &mut each).await {
-            Ok(()) => pause = PAUSE.0,
-            Err(error) => {
-                tracing::debug!(cluster = %scope.cluster, kind = %K::kind(&()), error = format!("{error:#}"), "a watch ended; it begins anew");
-            }
+        let begun = Instant::now();
+        if let Err(error) = once(scope, &mut each).await {
+            tracing::debug!(cluster = %scope.cluster, kind = %K::kind(&()), error = format!("{error:#}"), "a watch ended; it begins anew");
+        }
+        if begun.elapsed() >= WELL {
+            pause = PAUSE.0;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);

@@ -23,7 +23,7 @@ impl ControlPlane for Nowhere {
         anyhow::bail!("there is none")
     }
     async fn well(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -125,6 +125,7 @@ impl Parts {
         options.limits.audit_max_files = u32::from(limits.audit_log_files);
         options.memory_limit = limits.cluster_memory_bytes.bytes();
         options.memory_estimate = limits.cluster_memory_estimate_bytes.bytes();
+        options.nodes.public_hosts = config.egress.public_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let current = addressing.clone();
         let tools = LocalTools {
             store: store.clone(),

@@ -12,7 +12,8 @@
 //! | [`removal`] | drain and deletion |
 //! | [`verify`] | a pod that proves that pods work on a node |
 //!
-//! Guarantees: nothing here depends on where the control plane runs: an engine gives an [`Access`](ControlPlane) to it and passes the table on.
+//! Guarantees: nothing here depends on where the control plane runs: an engine gives a
+//! [`ControlPlane`] and passes the table on.
 //! Nothing that a tenant writes into its cluster moves a node's address or certificate to another; ranges of pods are taken from Node
 //! objects within the cluster's own range and only where they overlap no other's.
 //! May import: `domain`, `store`, `queue`, `pki`, `tunnel`, and `engine`'s own types.

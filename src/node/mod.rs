@@ -4,3 +4,4 @@
 
 pub mod layout;
 pub mod membership;
+pub mod network;

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::cluster::Addon;
 use super::node::{Fate, Machine, Taint};
+use super::work::Refusal;
 use super::{ClusterId, Invalid, JoinTokenId, KubernetesVersion, NodeId, Timestamp};
 
 /// How long a token is good for when nothing is said.
@@ -50,6 +51,29 @@ pub struct JoinToken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, format = DateTime)]
     pub revoked_at: Option<Timestamp>,
+}
+
+impl JoinToken {
+    /// Whether a machine can join that cluster with it at `now`.
+    ///
+    /// # Errors
+    /// Why not: the reason and a sentence with what to do.
+    pub fn check(&self, cluster: ClusterId, now: Timestamp) -> Result<(), (Refusal, String)> {
+        let refuse = |kind, why: &str| Err((kind, format!("{why}: make another with `kubebyon join-token create`")));
+        if self.cluster_id != cluster {
+            return refuse(Refusal::TokenUnknown, "the join token is not of this cluster");
+        }
+        if self.revoked_at.is_some() {
+            return refuse(Refusal::TokenRevoked, "the join token was revoked");
+        }
+        if self.expires_at <= now {
+            return refuse(Refusal::TokenExpired, &format!("the join token ended at {}", self.expires_at));
+        }
+        if self.used >= self.uses {
+            return refuse(Refusal::TokenUsedUp, &format!("the join token is used up ({} of {} uses)", self.used, self.uses));
+        }
+        Ok(())
+    }
 }
 
 /// How a joining machine knows that it speaks with the platform.
@@ -317,6 +341,28 @@ mod tests {
             secret: "s".repeat(43),
             trust: Trust::Authority("ab".repeat(32)),
         }
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_cluster_until_it_ended_or_was_used_up() {
+        let ambient = Ambient::system();
+        let (cluster, at) = (ClusterId::generate(&ambient), Timestamp::from_micros(1_000_000));
+        let token = JoinToken {
+            id: JoinTokenId::generate(&ambient),
+            cluster_id: cluster,
+            owner: "ada".into(),
+            created_at: at,
+            expires_at: at.plus(DEFAULT_TTL),
+            uses: 2,
+            used: 1,
+            revoked_at: None,
+        };
+        let kind = |token: &JoinToken, cluster, now| token.check(cluster, now).err().map(|(kind, _)| kind);
+        assert_eq!(kind(&token, cluster, at), None);
+        assert_eq!(kind(&token, cluster, at.plus(DEFAULT_TTL)), Some(Refusal::TokenExpired));
+        assert_eq!(kind(&token, ClusterId::generate(&ambient), at), Some(Refusal::TokenUnknown));
+        assert_eq!(kind(&JoinToken { used: 2, ..token.clone() }, cluster, at), Some(Refusal::TokenUsedUp));
+        assert_eq!(kind(&JoinToken { revoked_at: Some(at), ..token }, cluster, at), Some(Refusal::TokenRevoked));
     }
 
     #[test]

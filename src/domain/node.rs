@@ -1,12 +1,19 @@
 //! Nodes: tenants' machines that have joined a cluster, and what is known of each.
 
+pub mod address;
+pub mod asked;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{ClusterId, Condition, JoinTokenId, NodeId, Timestamp};
+
+/// How long the client certificate that a kubelet gets at join is good for; it asks for the next one by itself when 10 to 30 % are left.
+pub const KUBELET_CLIENT_TTL: Duration = Duration::from_secs(90 * 24 * 3600);
 
 /// What a machine says of itself when it joins and when it connects.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]

@@ -23,6 +23,14 @@ pub fn key_and_csr(common_name: &str) -> anyhow::Result<(String, String)> {
     Ok((key.serialize_pem(), csr.pem().context("no CSR could be made")?))
 }
 
+/// The public key of a CSR (DER of the SubjectPublicKeyInfo), after its signature proved that its sender holds the private one.
+///
+/// # Errors
+/// It is no CSR, its signature is another's, or its key is neither ECDSA P-256 nor P-384.
+pub fn public_key_der(csr_pem: &str) -> anyhow::Result<Vec<u8>> {
+    Ok(rcgen::PublicKeyData::subject_public_key_info(&verified_key(csr_pem)?))
+}
+
 /// The public key of a CSR whose signature proves that its sender holds the private one. Keys are ECDSA P-256 or P-384;
 /// all else that the CSR says is left aside.
 pub(super) fn verified_key(csr_pem: &str) -> anyhow::Result<SubjectPublicKeyInfo> {

@@ -10,13 +10,14 @@ mod removal;
 
 use std::net::IpAddr;
 
+use anyhow::anyhow;
 pub use certificates::{NodeCertificate, add_certificate, certificates, issued_certificates, revoke_certificates, revoked_credential_ids};
 pub use memberships::{Membership, Tombstone, bury_cluster, end, membership, prune, remove, tombstone, tombstones};
 pub use removal::ask_removal;
 
 use super::{Change, Error, Result, Row, Sql, Tx, Value, to_json};
-use crate::domain::node::{Machine, NodeStatus, Taint};
-use crate::domain::{ClusterId, Node, NodeId, Timestamp};
+use crate::domain::node::{Machine, NodeStatus, Taint, address};
+use crate::domain::{Cluster, ClusterId, Node, NodeId, Timestamp};
 
 macro_rules! select {
     ($rest:literal) => {
@@ -77,6 +78,23 @@ pub async fn find_by_key(sql: &mut dyn Sql, cluster: ClusterId, public_key: &[u8
 pub async fn address_taken(sql: &mut dyn Sql, cluster: ClusterId, address: IpAddr) -> Result<bool> {
     let select = "select 1 from nodes where cluster_id = $1 and address = $2";
     Ok(!sql.query(select, vec![cluster.into(), address.into()]).await?.is_empty())
+}
+
+/// The address that a node of a cluster gets, and whether it is assigned: the one that its machine reported where it can be that and
+/// no other node has it, else the first that is free of those for it.
+///
+/// # Errors
+/// None is free.
+pub async fn choose_address(sql: &mut dyn Sql, cluster: &Cluster, id: NodeId, reported: IpAddr) -> Result<(IpAddr, bool)> {
+    let reported = reported.to_canonical();
+    let own = address::usable(&cluster.spec, reported).then_some(reported);
+    for (wanted, assigned) in own.map(|own| (own, false)).into_iter().chain(address::candidates(&cluster.spec, id).map(|one| (one, true))) {
+        let select = "select 1 from nodes where cluster_id = $1 and address = $2 and id <> $3";
+        if sql.query(select, vec![cluster.id.into(), wanted.into(), id.into()]).await?.is_empty() {
+            return Ok((wanted, assigned));
+        }
+    }
+    Err(anyhow!("no address is free for node {id} of cluster {}", cluster.name).into())
 }
 
 /// The nodes of a cluster by name.

@@ -157,5 +157,8 @@ pub fn kubelet_user(name: &str) -> String {
     format!("system:node:{name}")
 }
 
+/// What the ledger of certificates says that a kubelet's client certificate is for.
+pub const KUBELET_PURPOSE: &str = "kubelet";
+
 /// The group of all kubelets.
 pub const KUBELET_GROUP: &str = "system:nodes";

@@ -39,6 +39,13 @@ pub enum Answer<T> {
     Done(T),
 }
 
+impl<T> Answer<T> {
+    /// That it cannot be, with a reason that callers tell apart.
+    pub fn refused(kind: Refusal, why: impl Into<String>) -> Self {
+        Self::Refused { refused: why.into(), kind: Some(kind) }
+    }
+}
+
 /// Why a machine does not become a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "kebab-case")]

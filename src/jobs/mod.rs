@@ -5,9 +5,11 @@
 
 pub mod prune;
 mod reconcile_cluster;
+mod remove_node;
 mod revoke;
 mod service_account_token;
 mod sign;
+mod sign_node;
 mod support;
 #[cfg(test)]
 mod tests;
@@ -44,5 +46,7 @@ pub fn handlers(tools: &Tools) -> Vec<Arc<dyn Handler>> {
         Arc::new(sign::Sign(tools.clone())),
         Arc::new(service_account_token::MakeServiceAccountToken(tools.clone())),
         Arc::new(revoke::Revoke(tools.clone())),
+        Arc::new(sign_node::SignNode(tools.clone())),
+        Arc::new(remove_node::RemoveNode(tools.clone())),
     ]
 }

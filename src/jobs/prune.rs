@@ -1,5 +1,5 @@
 //! Removes what is kept for a while only: old events, finished jobs, ended sessions and credentials, answers to
-//! idempotency keys.
+//! idempotency keys, ended memberships of nodes and join tokens.
 //!
 //! Every piece is a transaction of its own, so that the writer is never held for long. May import: `domain`, `store`,
 //! `queue`.
@@ -10,10 +10,11 @@ use async_trait::async_trait;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::join::TOMBSTONE_LIFE;
 use crate::domain::{Ambient, Timestamp};
 use crate::queue::{Context, Handler, JobError};
 use crate::store::jobs::{Leased, NewJob};
-use crate::store::{self, PRUNE_BATCH, Store, certificates, events, idempotency, jobs, kubeconfigs, sessions};
+use crate::store::{self, PRUNE_BATCH, Store, certificates, events, idempotency, jobs, join_tokens, kubeconfigs, nodes, sessions};
 
 /// The kind of this job.
 pub const KIND: &str = "prune";
@@ -34,11 +35,23 @@ pub struct Retention {
     pub credentials: Duration,
     /// Answers to idempotency keys.
     pub answers: Duration,
+    /// What is known of nodes' memberships and certificates, after their end.
+    pub nodes: Duration,
+    /// Join tokens, after they ended or were revoked.
+    pub join_tokens: Duration,
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Self { events: 30 * DAY, succeeded_jobs: 7 * DAY, dead_jobs: 30 * DAY, credentials: 30 * DAY, answers: DAY }
+        Self {
+            events: 30 * DAY,
+            succeeded_jobs: 7 * DAY,
+            dead_jobs: 30 * DAY,
+            credentials: 30 * DAY,
+            answers: DAY,
+            nodes: TOMBSTONE_LIFE,
+            join_tokens: 7 * DAY,
+        }
     }
 }
 
@@ -73,10 +86,13 @@ enum Kept {
     Kubeconfigs,
     Certificates,
     Answers,
+    Nodes,
+    JoinTokens,
 }
 
 impl Kept {
-    const ALL: [Self; 6] = [Self::Events, Self::Jobs, Self::Sessions, Self::Kubeconfigs, Self::Certificates, Self::Answers];
+    const ALL: [Self; 8] =
+        [Self::Events, Self::Jobs, Self::Sessions, Self::Kubeconfigs, Self::Certificates, Self::Answers, Self::Nodes, Self::JoinTokens];
 
     const fn name(self) -> &'static str {
         match self {
@@ -86,6 +102,8 @@ impl Kept {
             Self::Kubeconfigs => "kubeconfigs",
             Self::Certificates => "certificates",
             Self::Answers => "answers",
+            Self::Nodes => "nodes",
+            Self::JoinTokens => "join-tokens",
         }
     }
 }
@@ -119,6 +137,8 @@ impl Prune {
             Kept::Kubeconfigs => kubeconfigs::prune(&mut tx, now.minus(keep.credentials)).await?,
             Kept::Certificates => certificates::prune(&mut tx, now.minus(keep.credentials)).await?,
             Kept::Answers => idempotency::prune(&mut tx, now.minus(keep.answers)).await?,
+            Kept::Nodes => nodes::prune(&mut tx, now.minus(keep.nodes)).await?,
+            Kept::JoinTokens => join_tokens::prune(&mut tx, now.minus(keep.join_tokens)).await?,
         };
         tx.commit().await?;
         Ok(removed)

@@ -4,11 +4,10 @@ use anyhow::anyhow;
 use async_trait::async_trait;
 
 use super::Tools;
-use super::support::{cluster_event, cluster_of, retry, tell};
+use super::support::{EventProgress, cluster_event, cluster_of, retry, tell};
 use crate::domain::cluster::{ClusterStatus, Phase};
 use crate::domain::event::Severity;
-use crate::domain::{Ambient, Cluster, ClusterId, work};
-use crate::engine::Progress;
+use crate::domain::{Cluster, ClusterId, work};
 use crate::queue::{Context, Handler, JobError};
 use crate::store::{self, Change, Store, jobs::Leased};
 
@@ -150,28 +149,6 @@ async fn deletion_of(store: &Store, changes: &mut tokio::sync::broadcast::Receiv
             && cluster.deleted_at.is_some()
         {
             return;
-        }
-    }
-}
-
-/// An engine's steps as events of the cluster.
-struct EventProgress<'a> {
-    store: &'a Store,
-    ambient: &'a Ambient,
-    cluster: &'a Cluster,
-}
-
-impl<'a> EventProgress<'a> {
-    fn new(context: &'a Context, cluster: &'a Cluster) -> Self {
-        Self { store: &context.store, ambient: &context.ambient, cluster }
-    }
-}
-
-#[async_trait]
-impl Progress for EventProgress<'_> {
-    async fn step(&self, reason: &str, message: &str) {
-        if let Err(error) = tell(self.store, self.ambient, cluster_event(self.cluster, Severity::Normal, reason, message)).await {
-            tracing::warn!(cluster = %self.cluster.id, %error, "a step could not be recorded");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! What several jobs do alike: find their cluster and its engine, open its keys, append an event.
 
 use anyhow::{Context as _, anyhow};
+use async_trait::async_trait;
 
 use super::Tools;
 use crate::domain::event::{NewEvent, Severity};
 use crate::domain::work::Answer;
 use crate::domain::{Ambient, Cluster};
-use crate::engine::{self, Engine, EngineError};
+use crate::engine::{self, Engine, EngineError, Progress};
 use crate::pki::cluster::ClusterPki;
 use crate::queue::{Context, JobError};
 use crate::store::{self, Store, jobs::Leased};
@@ -81,6 +82,29 @@ impl From<EngineError> for JobError {
         match error {
             EngineError::Retry(error) => Self::Retry(error),
             EngineError::Fatal(error) => Self::Fatal(error),
+        }
+    }
+}
+
+/// An engine's steps as events of the cluster.
+pub struct EventProgress<'a> {
+    store: &'a Store,
+    ambient: &'a Ambient,
+    cluster: &'a Cluster,
+}
+
+impl<'a> EventProgress<'a> {
+    /// For a cluster.
+    pub fn new(context: &'a Context, cluster: &'a Cluster) -> Self {
+        Self { store: &context.store, ambient: &context.ambient, cluster }
+    }
+}
+
+#[async_trait]
+impl Progress for EventProgress<'_> {
+    async fn step(&self, reason: &str, message: &str) {
+        if let Err(error) = tell(self.store, self.ambient, cluster_event(self.cluster, Severity::Normal, reason, message)).await {
+            tracing::warn!(cluster = %self.cluster.id, %error, "a step could not be recorded");
         }
     }
 }

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::addressing::CurrentAddressing;
 use crate::domain::access::Addressing;
 use crate::domain::event::{NewEvent, Severity};
-use crate::domain::job::JobState;
+use crate::domain::job::{Job, JobState};
 use crate::domain::page::{MAX_LIMIT, PageRequest};
-use crate::domain::work::REVOKE;
+use crate::domain::work::{REMOVE_NODE, REVOKE};
 use crate::domain::{Ambient, Cluster, ClusterId, JobId};
 use crate::engine::plan::ports;
 use crate::proxy::{Backend, FrontDoor, HostName, NodePorts, PortError, Route};
@@ -119,7 +119,7 @@ impl Front {
             Err(error) => Err(error),
         };
         let Ok(jobs) = jobs else { return };
-        for job in jobs.items.iter().filter(|job| job.kind == REVOKE && job.finished_at.is_some_and(|at| at >= since)) {
+        for job in jobs.items.iter().filter(|job| revokes(job) && job.finished_at.is_some_and(|at| at >= since)) {
             self.cut_after_revocation(job.id).await;
         }
     }
@@ -131,13 +131,18 @@ impl Front {
             Err(error) => Err(error),
         };
         if let Ok(Some(job)) = job
-            && job.kind == REVOKE
+            && revokes(&job)
             && let Some(cluster) = job.cluster_id
         {
             let flows = self.door.hosts().cut(cluster) + self.node_ports.cut(cluster).await;
             tracing::info!(%cluster, flows, "open flows were cut after a revocation");
         }
     }
+}
+
+/// Whether credentials are refused once such a job has ended well: a kubeconfig's, or a node's.
+fn revokes(job: &Job) -> bool {
+    job.kind == REVOKE || job.kind == REMOVE_NODE
 }
 
 /// Where a cluster's API server listens on this host, once the engine allotted it.

@@ -2,6 +2,7 @@
 
 use super::super::{Change, PRUNE_BATCH, Result, Row, Sql, Tx, Value};
 use super::certificates::revoke_certificates;
+use super::keys::keys;
 use crate::domain::node::Fate;
 use crate::domain::{ClusterId, NodeId, Timestamp};
 
@@ -37,8 +38,8 @@ pub struct Membership {
     pub name: String,
     /// What became of it; a node that is being drained is a member.
     pub fate: Fate,
-    /// The key that the machine proves itself with (DER of the SubjectPublicKeyInfo).
-    pub public_key: Vec<u8>,
+    /// The keys by any of which the machine proves itself (DER of the SubjectPublicKeyInfo), the newest first.
+    pub public_keys: Vec<Vec<u8>>,
 }
 
 macro_rules! select {
@@ -51,10 +52,11 @@ macro_rules! select {
 /// known of it (any more).
 pub async fn membership(sql: &mut dyn Sql, id: NodeId) -> Result<Option<Membership>> {
     if let Some(end) = tombstone(sql, id).await? {
-        let Tombstone { node_id, cluster_id, cluster, name, fate, public_key, .. } = end;
-        return Ok(Some(Membership { node_id, cluster_id, cluster, name, fate, public_key }));
+        let Tombstone { node_id, cluster_id, cluster, name, fate, .. } = end;
+        let public_keys = keys(sql, id).await?;
+        return Ok(Some(Membership { node_id, cluster_id, cluster, name, fate, public_keys }));
     }
-    let select = "select n.id, n.cluster_id, c.name, n.name, c.deleted_at, n.public_key \
+    let select = "select n.id, n.cluster_id, c.name, n.name, c.deleted_at \
                   from nodes n join clusters c on c.id = n.cluster_id where n.id = $1";
     let mut rows = sql.query(select, vec![id.into()]).await?;
     let Some(mut row) = rows.pop() else { return Ok(None) };
@@ -65,7 +67,7 @@ pub async fn membership(sql: &mut dyn Sql, id: NodeId) -> Result<Option<Membersh
         cluster: row.take(2)?,
         name: row.take(3)?,
         fate: if deleted_at.is_some() { Fate::ClusterDeleted } else { Fate::Member },
-        public_key: row.take(5)?,
+        public_keys: keys(sql, id).await?,
     }))
 }
 
@@ -117,11 +119,16 @@ pub async fn bury_cluster(tx: &mut Tx, cluster: ClusterId, at: Timestamp) -> Res
     Ok(())
 }
 
-/// Forgets ends before `before`, and certificates that ended before it; at most [`PRUNE_BATCH`] of each; gives how many.
+/// Forgets ends before `before` with the keys of those nodes, and certificates that ended before it; at most [`PRUNE_BATCH`] ends and
+/// certificates each; gives how many of these.
 pub async fn prune(tx: &mut Tx, before: Timestamp) -> Result<u64> {
+    let keys = "delete from node_keys where node_id in \
+                (select node_id from node_tombstones where at < $1 order by at, node_id limit $2) \
+                and node_id not in (select id from nodes)";
+    tx.sql().execute(keys, vec![before.into(), Value::Int(PRUNE_BATCH.cast_signed())]).await?;
     let mut removed = 0;
     for delete in [
-        "delete from node_tombstones where node_id in (select node_id from node_tombstones where at < $1 order by at limit $2)",
+        "delete from node_tombstones where node_id in (select node_id from node_tombstones where at < $1 order by at, node_id limit $2)",
         "delete from node_certificates where fingerprint in \
          (select fingerprint from node_certificates where not_after < $1 order by not_after limit $2)",
     ] {

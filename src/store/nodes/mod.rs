@@ -5,6 +5,7 @@
 //! does the first as well. From the first on no certificate of the node is recorded any more.
 
 mod certificates;
+mod keys;
 mod memberships;
 mod removal;
 
@@ -12,8 +13,9 @@ use std::net::IpAddr;
 
 use anyhow::anyhow;
 pub use certificates::{NodeCertificate, add_certificate, certificates, issued_certificates, revoke_certificates, revoked_credential_ids};
+pub use keys::{add_key, keys};
 pub use memberships::{Membership, Tombstone, bury_cluster, end, membership, prune, remove, tombstone, tombstones};
-pub use removal::ask_removal;
+pub use removal::{announce_removal, ask_removal};
 
 use super::{Change, Error, Result, Row, Sql, Tx, Value, to_json};
 use crate::domain::node::{Machine, NodeStatus, Taint, address};
@@ -53,7 +55,7 @@ pub async fn insert(tx: &mut Tx, node: &Node) -> Result<()> {
         return Err(Error::Exists(format!("a node with the name {:?}, the address {} or that key", node.name, node.address)));
     }
     tx.note(Change::Nodes(node.cluster_id));
-    Ok(())
+    add_key(tx, node.id, &node.public_key, node.joined_at).await
 }
 
 /// The one of that id, one whose removal was asked for included.
@@ -68,9 +70,10 @@ pub async fn find_by_name(sql: &mut dyn Sql, cluster: ClusterId, name: &str) -> 
     rows.pop().map(read).transpose()
 }
 
-/// The member with that key (DER of the SubjectPublicKeyInfo).
+/// The member with that key (DER of the SubjectPublicKeyInfo), be it that of its join or of a renewal.
 pub async fn find_by_key(sql: &mut dyn Sql, cluster: ClusterId, public_key: &[u8]) -> Result<Option<Node>> {
-    let mut rows = sql.query(select!("where cluster_id = $1 and public_key = $2"), vec![cluster.into(), public_key.into()]).await?;
+    let select = select!("where cluster_id = $1 and id in (select node_id from node_keys where public_key = $2)");
+    let mut rows = sql.query(select, vec![cluster.into(), public_key.into()]).await?;
     rows.pop().map(read).transpose()
 }
 

@@ -8,7 +8,7 @@ use super::super::jobs::{NewJob, enqueue};
 use super::super::{Error, Result, Tx, clusters};
 use crate::domain::node::Fate;
 use crate::domain::work::{REMOVE_NODE, RemoveNodeRequest};
-use crate::domain::{Ambient, JobId, Node};
+use crate::domain::{Ambient, Cluster, JobId, Node, NodeId};
 
 /// How often a removal is tried before it waits for somebody to ask again.
 const ATTEMPTS: i64 = 20;
@@ -24,15 +24,24 @@ pub async fn ask_removal(tx: &mut Tx, ambient: &Ambient, node: &Node, fate: Fate
     if !super::mark_removed(tx, node.id, ambient.now()).await? {
         return Err(gone());
     }
-    let request = RemoveNodeRequest { node: node.id, fate, drain_seconds: drain.as_secs() };
-    let job = NewJob {
+    enqueue(tx, ambient, job(&cluster, node.id, fate, drain)?).await
+}
+
+/// Enqueues the removal of a node that is out already: the job finds nothing to do, and whoever waits for the ends of removals (front
+/// doors, which then cut the cluster's open flows) hears of this one.
+pub async fn announce_removal(tx: &mut Tx, ambient: &Ambient, cluster: &Cluster, node: NodeId, fate: Fate) -> Result<JobId> {
+    enqueue(tx, ambient, job(cluster, node, fate, Duration::ZERO)?).await
+}
+
+fn job(cluster: &Cluster, node: NodeId, fate: Fate, drain: Duration) -> Result<NewJob> {
+    let request = RemoveNodeRequest { node, fate, drain_seconds: drain.as_secs() };
+    Ok(NewJob {
         kind: REMOVE_NODE,
         project_id: Some(cluster.project_id),
         cluster_id: Some(cluster.id),
-        host: cluster.host,
+        host: cluster.host.clone(),
         payload: serde_json::to_value(request).map_err(|error| Error::Database(anyhow!("a removal cannot be written: {error}")))?,
         max_attempts: ATTEMPTS,
         coalesce: false,
-    };
-    enqueue(tx, ambient, job).await
+    })
 }

@@ -20,8 +20,9 @@ use super::requests::{Asker, Verdict, concerns, has_condition, judge};
 use super::watch::Seen;
 use super::{Scope, watch};
 use crate::domain::event::Severity;
-use crate::domain::node::{KUBELET_GROUP, kubelet_user};
+use crate::domain::node::{KUBELET_GROUP, KUBELET_PURPOSE, kubelet_user};
 use crate::domain::{Node, Timestamp};
+use crate::pki::csr::public_key_der;
 use crate::pki::{Authority, Issued, LeafProfile};
 use crate::store;
 use crate::store::certificates::CertificateRecord;
@@ -156,7 +157,7 @@ async fn sign(scope: &Scope, request: &CertificateSigningRequest, node: &Node) -
         ttl: asked.clamp(SHORTEST, CLIENT_LIFE),
     };
     let issued = pki.authority(Authority::Client).sign_csr(&scope.ambient, csr_pem, &profile)?;
-    match record(scope, node, &issued).await {
+    match record(scope, node, &issued, &public_key_der(csr_pem)?).await {
         Ok(()) => {}
         // Its membership ended just now.
         Err(store::Error::Gone(_)) => return Ok(()),
@@ -170,19 +171,20 @@ async fn sign(scope: &Scope, request: &CertificateSigningRequest, node: &Node) -
     Ok(())
 }
 
-async fn record(scope: &Scope, node: &Node, issued: &Issued) -> store::Result<()> {
+async fn record(scope: &Scope, node: &Node, issued: &Issued, public_key: &[u8]) -> store::Result<()> {
     let mut tx = scope.store.begin().await?;
     let ledger = CertificateRecord {
         fingerprint: issued.fingerprint.clone(),
         cluster_id: Some(scope.cluster),
         authority: issued.authority.as_str().to_owned(),
-        purpose: "node".to_owned(),
+        purpose: KUBELET_PURPOSE.to_owned(),
         common_name: issued.common_name.clone(),
         not_before: issued.not_before,
         not_after: issued.not_after,
     };
     store::certificates::record(&mut tx, &[ledger]).await?;
     store::nodes::add_certificate(&mut tx, &node_certificate(node, &issued.fingerprint, issued.not_after)).await?;
+    store::nodes::add_key(&mut tx, node.id, public_key, scope.ambient.now()).await?;
     tx.commit().await
 }
 

@@ -47,6 +47,15 @@ create index node_certificates_by_cluster on node_certificates (cluster_id, not_
 create index node_certificates_by_node on node_certificates (node_id);
 create index node_certificates_by_end on node_certificates (not_after);
 
+-- A kubelet makes a new key with each renewal, and whichever of its keys a machine holds proves that it was this node: they are kept
+-- as long as the node or its tombstone.
+create table node_keys (
+    node_id text not null,
+    public_key blob not null,
+    at bigint not null,
+    primary key (node_id, public_key)
+);
+
 -- Tombstones outlive the cluster, too, and carry the names that a message needs.
 create table node_tombstones (
     node_id text not null primary key,

@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const MAX_LOG: i64 = 64 << 10;
 
 /// Runs the steps; what cannot even be asked is a step that failed.
-pub(super) async fn run(scope: &Scope, node: &Node, found: &mut Found<'_>) {
+pub(super) async fn run(scope: &Scope, node: &Node, found: &mut Found) {
     let client = match scope.control_plane.client().await {
         Ok(client) => client,
         Err(error) => return found.fail("ApiServerAsked", "ApiServerUnreachable", format!("{error:#}")),
@@ -55,7 +55,7 @@ pub(super) async fn run(scope: &Scope, node: &Node, found: &mut Found<'_>) {
 }
 
 /// Takes away the pods that verify this node.
-async fn clean(client: &Client, node: &Node) {
+pub(super) async fn clean(client: &Client, node: &Node) {
     let list = ListParams::default().labels(&pod::selector(node.id));
     if let Err(error) = pods(client).delete_collection(&DeleteParams::default(), &list).await {
         tracing::debug!(node = %node.id, %error, "pods that verified a node could not be taken away");
@@ -67,7 +67,7 @@ fn pods(client: &Client) -> Api<Pod> {
 }
 
 /// Waits until the kubelet is Ready. `false`: it is not, or waits for a pod network of its owner's.
-async fn ready(scope: &Scope, client: &Client, node: &Node, found: &mut Found<'_>) -> Result<bool, EngineError> {
+async fn ready(scope: &Scope, client: &Client, node: &Node, found: &mut Found) -> Result<bool, EngineError> {
     let api = Api::<KubernetesNode>::all(client.clone());
     let end = Instant::now() + READY_WITHIN;
     loop {
@@ -103,7 +103,7 @@ async fn ready(scope: &Scope, client: &Client, node: &Node, found: &mut Found<'_
 }
 
 /// Makes the pod. What a tenant's own policy refuses is named as that.
-async fn create(scope: &Scope, client: &Client, node: &Node, found: &mut Found<'_>) -> Result<Option<String>, EngineError> {
+async fn create(scope: &Scope, client: &Client, node: &Node, found: &mut Found) -> Result<Option<String>, EngineError> {
     for manifest in pod::surroundings() {
         if let Err(error) = manifest.ensure(client).await {
             found.fail("PodCreated", "PodRefused", format!("{error:#}"));
@@ -144,7 +144,7 @@ fn refusal(message: &str) -> (&'static str, &'static str) {
 }
 
 /// Waits until the pod runs.
-async fn runs(client: &Client, name: &str, found: &mut Found<'_>) -> Result<bool, EngineError> {
+async fn runs(client: &Client, name: &str, found: &mut Found) -> Result<bool, EngineError> {
     let end = Instant::now() + RUNS_WITHIN;
     loop {
         let there = pods(client).get_opt(name).await.map_err(|e| failed(format!("pod {name}"), e))?;
@@ -198,7 +198,7 @@ async fn last_event(client: &Client, pod: &str) -> String {
 }
 
 /// Reads from the pod's log what it found.
-async fn tells(client: &Client, node: &Node, name: &str, found: &mut Found<'_>) -> Result<bool, EngineError> {
+async fn tells(client: &Client, node: &Node, name: &str, found: &mut Found) -> Result<bool, EngineError> {
     let params = LogParams { container: Some(pod::CONTAINER.to_owned()), limit_bytes: Some(MAX_LOG), ..LogParams::default() };
     let (begun, mut read, mut told) = (Instant::now(), false, 0);
     loop {
@@ -262,7 +262,7 @@ async fn dns_here(client: &Client, node: &Node) -> String {
 }
 
 /// Runs a command in the pod.
-async fn execs(scope: &Scope, name: &str, found: &mut Found<'_>) -> Result<(), EngineError> {
+async fn execs(scope: &Scope, name: &str, found: &mut Found) -> Result<(), EngineError> {
     let client = scope.control_plane.patient_client().await?;
     let attach = AttachParams { container: Some(pod::CONTAINER.to_owned()), ..AttachParams::default() };
     let run = async {

@@ -11,7 +11,7 @@ mod checks;
 mod pod;
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::{Scope, set_condition};
@@ -32,28 +32,35 @@ pub const NAME_RESOLVED: &str = "NameResolved";
 const WITHIN: Duration = Duration::from_secs(420);
 
 /// Sees to it that a node is verified once at a time.
-#[derive(Default)]
-pub struct Turns(Mutex<HashSet<NodeId>>);
+#[derive(Clone, Default)]
+pub struct Turns(Arc<Mutex<HashSet<NodeId>>>);
 
 impl Turns {
-    /// Verifies a node, writes what was found, and gives the steps; `shown` takes them as they come.
+    /// Verifies a node, writes what was found, and gives the steps; `shown` takes them as they come. It comes to its end, and takes its pod
+    /// away, though the caller is dropped.
     ///
     /// # Errors
     /// It is being verified already: a sentence.
     pub async fn verify(&self, scope: &Scope, node: &Node, shown: &Steps) -> Result<Vec<Aspect>, String> {
-        let _turn = self.take(node.id).ok_or_else(|| "this node is being verified already; ask again when that has ended".to_owned())?;
-        let mut found = Found { steps: Vec::new(), shown };
-        let whole = tokio::time::timeout(WITHIN, checks::run(scope, node, &mut found)).await;
-        if whole.is_err() {
-            found.fail("Verified", "TookTooLong", format!("the verification did not end within {} s; ask again", WITHIN.as_secs()));
-        }
-        let steps = found.steps;
-        record(scope, node, &steps).await;
-        Ok(steps)
+        let turn = self.take(node.id).ok_or_else(|| "this node is being verified already; ask again when that has ended".to_owned())?;
+        let (scope, node, shown) = (scope.clone(), node.clone(), Arc::clone(shown));
+        let whole = tokio::spawn(async move {
+            let _turn = turn;
+            let mut found = Found { steps: Vec::new(), shown };
+            if tokio::time::timeout(WITHIN, checks::run(&scope, &node, &mut found)).await.is_err() {
+                if let Ok(client) = scope.control_plane.client().await {
+                    checks::clean(&client, &node).await;
+                }
+                found.fail("Verified", "TookTooLong", format!("the verification did not end within {} s; ask again", WITHIN.as_secs()));
+            }
+            record(&scope, &node, &found.steps).await;
+            found.steps
+        });
+        whole.await.map_err(|_| "the platform ended while it verified this node; ask again".to_owned())
     }
 
-    fn take(&self, id: NodeId) -> Option<Turn<'_>> {
-        self.running().insert(id).then_some(Turn(self, id))
+    fn take(&self, id: NodeId) -> Option<Turn> {
+        self.running().insert(id).then(|| Turn(self.clone(), id))
     }
 
     fn running(&self) -> std::sync::MutexGuard<'_, HashSet<NodeId>> {
@@ -61,21 +68,21 @@ impl Turns {
     }
 }
 
-struct Turn<'a>(&'a Turns, NodeId);
+struct Turn(Turns, NodeId);
 
-impl Drop for Turn<'_> {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.0.running().remove(&self.1);
     }
 }
 
 /// The steps so far.
-struct Found<'a> {
+struct Found {
     steps: Vec<Aspect>,
-    shown: &'a Steps,
+    shown: Steps,
 }
 
-impl Found<'_> {
+impl Found {
     fn add(&mut self, aspect: Aspect) {
         (self.shown)(&aspect.kind, &aspect.message);
         self.steps.push(aspect);

@@ -8,6 +8,7 @@ mod bench;
 mod clusters;
 mod killed;
 mod ledgers;
+mod nodes;
 mod queue;
 mod queue_faults;
 mod transactions;
@@ -76,6 +77,18 @@ contracts! {
         answers_are_kept_once
         events_are_one_sequence
         what_is_old_is_pruned_in_batches
+    }
+    nodes {
+        tokens_are_used_until_they_end
+        of_many_who_use_a_token_at_once_as_many_may_as_it_says
+        a_name_an_address_and_a_key_are_one_nodes
+        an_address_that_another_has_is_replaced_by_an_assigned_one
+        what_is_known_of_a_node_is_written_when_it_changed
+        certificates_are_good_until_they_end_or_are_revoked
+        a_membership_that_ended_gets_no_certificate
+        the_newest_keys_of_a_node_are_kept
+        nodes_of_a_deleted_cluster_are_remembered
+        a_removal_is_asked_for_with_its_job
     }
     queue {
         a_job_is_done_and_its_result_kept

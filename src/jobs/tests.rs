@@ -1,6 +1,9 @@
 //! Jobs over an engine that says what a test wants.
 
+mod nodes;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use async_trait::async_trait;
@@ -14,7 +17,7 @@ use super::sign::Sign;
 use crate::domain::access::Addressing;
 use crate::domain::cluster::{ClusterStatus, Phase};
 use crate::domain::kubeconfig::ClusterRole;
-use crate::domain::{Ambient, Cluster, ClusterId, ClusterSpec, EngineKind, ManualClock, SystemEntropy, Timestamp};
+use crate::domain::{Ambient, Cluster, ClusterId, ClusterSpec, EngineKind, ManualClock, Node, SystemEntropy, Timestamp};
 use crate::engine::{Engine, EngineError, IssuedToken, LogQuery, LogStream, Progress, TokenRequest};
 use crate::pki::sealing::SealingKey;
 use crate::queue::{Context, Handler, JobError};
@@ -27,6 +30,8 @@ struct Bare {
     store: Store,
     /// What is asked for while a cluster is brought up.
     meanwhile: Option<ClusterSpec>,
+    /// What Kubernetes knows of nodes.
+    kubernetes: Arc<nodes::Kubernetes>,
 }
 
 fn no_namespace<T>() -> Result<T, EngineError> {
@@ -49,8 +54,8 @@ impl Engine for Bare {
     async fn logs(&self, _: ClusterId, _: &LogQuery) -> Result<LogStream, EngineError> {
         no_namespace()
     }
-    async fn apply_revocations(&self, _: &Cluster) -> Result<(), EngineError> {
-        Ok(())
+    async fn apply_revocations(&self, cluster: &Cluster) -> Result<(), EngineError> {
+        self.kubernetes.apply_revocations(&self.store, cluster).await
     }
     async fn bind_namespace_role(&self, _: &Cluster, _: ClusterRole, _: &str) -> Result<(), EngineError> {
         no_namespace()
@@ -62,12 +67,12 @@ impl Engine for Bare {
         Ok(())
     }
 
-    async fn node_ready(&self, _: &Cluster, _: &str) -> Result<Option<bool>, EngineError> {
-        Ok(None)
+    async fn node_ready(&self, _: &Cluster, name: &str) -> Result<Option<bool>, EngineError> {
+        Ok(self.kubernetes.ready(name))
     }
 
-    async fn remove_node(&self, _: &Cluster, _: &crate::domain::Node, _: std::time::Duration, _: &dyn Progress) -> Result<(), EngineError> {
-        Ok(())
+    async fn remove_node(&self, _: &Cluster, node: &Node, drain: Duration, _: &dyn Progress) -> Result<(), EngineError> {
+        self.kubernetes.remove(&self.store, node, drain).await
     }
 }
 
@@ -75,6 +80,7 @@ struct Bench {
     context: Context,
     cluster: Cluster,
     folder: tempfile::TempDir,
+    kubernetes: Arc<nodes::Kubernetes>,
 }
 
 impl Bench {
@@ -91,11 +97,12 @@ impl Bench {
         let new = NewCluster { project_id, name: "shop".into(), labels: std::collections::BTreeMap::default(), host: None, spec };
         let cluster = store::clusters::create(&mut tx, &ambient, new).await.unwrap();
         tx.commit().await.unwrap();
-        Self { context: Context { store, ambient, cancelled: CancellationToken::new() }, cluster, folder }
+        Self { context: Context { store, ambient, cancelled: CancellationToken::new() }, cluster, folder, kubernetes: Arc::default() }
     }
 
     fn tools(&self, meanwhile: Option<ClusterSpec>) -> Tools {
-        let engine: Arc<dyn Engine> = Arc::new(Bare { store: self.context.store.clone(), meanwhile });
+        let engine: Arc<dyn Engine> =
+            Arc::new(Bare { store: self.context.store.clone(), meanwhile, kubernetes: Arc::clone(&self.kubernetes) });
         let key = Arc::new(SealingKey::load_or_create(&self.folder.path().join("key"), &self.context.ambient).unwrap());
         let addressing = || Addressing {
             base_domain: "kubebyon.internal".into(),

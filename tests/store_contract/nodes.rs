@@ -14,7 +14,7 @@ use crate::bench::Bench;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn token(bench: &Bench, cluster: &Cluster, uses: u32) -> JoinToken {
+pub fn token(bench: &Bench, cluster: &Cluster, uses: u32) -> JoinToken {
     bench.clock.advance(Duration::from_millis(1));
     let now = bench.ambient.now();
     JoinToken {
@@ -58,7 +58,7 @@ fn certificate(bench: &Bench, node: &Node, fingerprint: &str) -> NodeCertificate
     }
 }
 
-async fn insert(bench: &Bench, cluster: &Cluster, name: &str, address: &str) -> Node {
+pub async fn insert(bench: &Bench, cluster: &Cluster, name: &str, address: &str) -> Node {
     let node = node(bench, cluster, name, address);
     let mut tx = bench.store.begin().await.unwrap();
     nodes::insert(&mut tx, &node).await.unwrap();

@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use kubebyon::domain::JobId;
 use kubebyon::domain::job::{Job, JobState};
+use kubebyon::domain::node::Fate;
 use kubebyon::jobs::prune;
 use kubebyon::queue::{self, Embedded, Outcome, Worker, WorkerOptions};
 use kubebyon::store::jobs::{self, Filter, NewJob};
-use kubebyon::store::{sessions, users};
+use kubebyon::store::{join_tokens, sessions, users};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use crate::bench::{Bench, Scripted, Step, all_pages, new_job};
+use crate::nodes;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -235,17 +237,24 @@ pub async fn old_rows_are_removed_by_the_prune_job(bench: Bench) {
     let user = users::create(&mut tx, &bench.ambient, "ada", "h", false).await.unwrap();
     sessions::create(&mut tx, &bench.ambient, user.id, &[1; 32], bench.ambient.now().plus(day)).await.unwrap();
     tx.commit().await.unwrap();
+    let cluster = bench.cluster("demo", &[]).await;
+    let (token, node) = (nodes::token(&bench, &cluster, 1), nodes::insert(&bench, &cluster, "a", "192.168.1.10").await);
+    let mut tx = bench.store.begin().await.unwrap();
+    join_tokens::insert(&mut tx, &token, &[1; 32]).await.unwrap();
+    kubebyon::store::nodes::remove(&mut tx, node.id, Fate::Left, bench.ambient.now()).await.unwrap();
+    tx.commit().await.unwrap();
 
     let transport = Arc::new(Embedded::new(&bench.store));
     let options = WorkerOptions::new("one", &bench.ambient);
     let worker = Worker::new(bench.store.clone(), bench.ambient.clone(), transport, options).with(Arc::new(prune::Prune::default()));
     let shutdown = CancellationToken::new();
     let run = tokio::spawn(worker.run(shutdown.clone()));
-    for (days, jobs_removed, sessions_removed) in [(6, 0, 1), (2, 1, 0), (23, 3, 0)] {
+    for (days, jobs_removed, sessions_removed, tokens_removed, nodes_removed) in [(6, 0, 1, 0, 0), (2, 1, 0, 1, 0), (23, 3, 0, 0, 1)] {
         bench.clock.advance(day * days);
         let id = bench.enqueue(prune::new_job()).await;
         let Outcome::Succeeded(removed) = queue::wait(&bench.store, id, MINUTE).await.unwrap() else { panic!("it failed") };
         assert_eq!((removed["jobs"].clone(), removed["sessions"].clone()), (json!(jobs_removed), json!(sessions_removed)), "{days}");
+        assert_eq!((removed["join-tokens"].clone(), removed["nodes"].clone()), (json!(tokens_removed), json!(nodes_removed)), "{days}");
     }
     shutdown.cancel();
     run.await.unwrap();

@@ -80,12 +80,11 @@ impl SignNode {
         let pki = self.0.cluster_pki(&context.store, cluster).await?;
         let issued = sign(context, &pki, request)?;
         let wish = Wish { cluster, request, public_key: &public_key, issued: &issued };
-        let node = match again(context, &wish).await? {
-            Some(node) => node,
-            None => {
-                self.make_place(context, &wish).await?;
-                join(context, &wish).await?
-            }
+        let node = if let Some(node) = again(context, &wish).await? {
+            node
+        } else {
+            self.make_place(context, &wish).await?;
+            join(context, &wish).await?
         };
         Ok(SignNodeResult {
             node,

@@ -55,6 +55,7 @@ create table node_keys (
     at bigint not null,
     primary key (node_id, public_key)
 );
+create index node_keys_by_key on node_keys (public_key);
 
 -- Tombstones outlive the cluster, too, and carry the names that a message needs.
 create table node_tombstones (

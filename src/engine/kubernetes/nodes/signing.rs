@@ -20,7 +20,7 @@ use super::requests::{Asker, Verdict, concerns, has_condition, judge};
 use super::watch::Seen;
 use super::{Scope, watch};
 use crate::domain::event::Severity;
-use crate::domain::node::{KUBELET_GROUP, KUBELET_PURPOSE, kubelet_user};
+use crate::domain::node::{KUBELET_CLIENT_TTL, KUBELET_GROUP, KUBELET_PURPOSE, kubelet_user};
 use crate::domain::{Node, Timestamp};
 use crate::pki::csr::public_key_der;
 use crate::pki::{Authority, Issued, LeafProfile};
@@ -28,8 +28,6 @@ use crate::store;
 use crate::store::certificates::CertificateRecord;
 use crate::store::nodes::NodeCertificate;
 
-/// The longest life of a kubelet's client certificate.
-pub const CLIENT_LIFE: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The shortest that may be asked for, as Kubernetes has it.
 const SHORTEST: Duration = Duration::from_secs(600);
 /// How often a request is tried that could not be decided, and the pause between.
@@ -147,14 +145,14 @@ async fn conclude(scope: &Scope, request: &CertificateSigningRequest, kind: &str
 async fn sign(scope: &Scope, request: &CertificateSigningRequest, node: &Node) -> Result<(), EngineError> {
     let pki = scope.control_plane.pki().await?;
     let csr_pem = std::str::from_utf8(&request.spec.request.0).context("the request is no PEM")?;
-    let asked = request.spec.expiration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(CLIENT_LIFE, Duration::from_secs);
+    let asked = request.spec.expiration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(KUBELET_CLIENT_TTL, Duration::from_secs);
     let profile = LeafProfile {
         common_name: kubelet_user(&node.name),
         organizations: vec![KUBELET_GROUP.to_owned()],
         sans: Vec::new(),
         server_auth: false,
         client_auth: true,
-        ttl: asked.clamp(SHORTEST, CLIENT_LIFE),
+        ttl: asked.clamp(SHORTEST, KUBELET_CLIENT_TTL),
     };
     let issued = pki.authority(Authority::Client).sign_csr(&scope.ambient, csr_pem, &profile)?;
     match record(scope, node, &issued, &public_key_der(csr_pem)?).await {

@@ -12,6 +12,9 @@ pub mod reconcile;
 mod route;
 
 pub use diff::{Conflict, Diff, diff};
-pub use netlink::{Address, Link, Netlink, NetlinkError, Watch};
+pub use netlink::{Address, Link, Netlink, NetlinkError, Vxlan, Watch};
 pub use reconcile::{Failure, Pass, reconcile};
 pub use route::{Ownership, PROTOCOL, Route, Scope, TABLE_LOCAL, TABLE_MAIN, Wanted};
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! One pass: list, compare, and bring what is there to what is wanted.
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, StreamExt as _, stream};
 
 use super::{Diff, Netlink, NetlinkError, Ownership, Route, Wanted, diff};
 
@@ -91,23 +92,20 @@ pub async fn reconcile(netlink: &Netlink, ownership: &Ownership, wanted: &[Wante
     let Plan { present, diff, no_device } = plan(netlink, ownership, wanted).await?;
     let mut pass = Pass { failures: no_device.into_iter().map(Failure::NoDevice).collect(), ..Pass::default() };
     pass.conflicts = diff.conflicts.iter().map(|conflict| (conflict.wanted.clone(), present[conflict.holder].0.clone())).collect();
-    let adding = stream::iter(&diff.add).map(|route| netlink.add_route(route)).buffer_unordered(AT_ONCE);
+    let adding = diff.add.iter().map(|route| netlink.add_route(route).boxed()).collect();
     pass.added = count(adding, &mut pass.failures).await;
-    let replacing = stream::iter(&diff.replace).map(|(_, route)| netlink.replace_route(route)).buffer_unordered(AT_ONCE);
+    let replacing = diff.replace.iter().map(|(_, route)| netlink.replace_route(route).boxed()).collect();
     pass.replaced = count(replacing, &mut pass.failures).await;
-    let deleting = stream::iter(&diff.delete)
-        .map(|at| {
-            let (route, listed) = &present[*at];
-            netlink.delete_route(route, listed)
-        })
-        .buffer_unordered(AT_ONCE);
+    let delete = |at: &usize| netlink.delete_route(&present[*at].0, &present[*at].1).boxed();
+    let deleting = diff.delete.iter().map(delete).collect();
     pass.deleted = count(deleting, &mut pass.failures).await;
     Ok(pass)
 }
 
-async fn count(results: impl futures_util::Stream<Item = Result<(), NetlinkError>>, failures: &mut Vec<Failure>) -> usize {
+/// Carries requests out, many at once. Returns how many went well.
+async fn count(requests: Vec<BoxFuture<'_, Result<(), NetlinkError>>>, failures: &mut Vec<Failure>) -> usize {
     let mut done = 0;
-    let mut results = std::pin::pin!(results);
+    let mut results = stream::iter(requests).buffer_unordered(AT_ONCE);
     while let Some(result) = results.next().await {
         match result {
             Ok(()) => done += 1,

@@ -14,7 +14,7 @@ pub const TABLE_LOCAL: u32 = 255;
 /// What the kernel makes of an IPv6 route's metric that is not set (`IP6_RT_PRIO_USER`).
 const METRIC_V6: u32 = 1024;
 
-/// Which routes are ours: those of one table that have one protocol, both together.
+/// Which routes are ours: those of one table that have one protocol, both together, and where that is said, only within a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ownership {
     /// The table.
@@ -24,18 +24,21 @@ pub struct Ownership {
     /// A metric of our own. With one, our routes stand beside others' of the same prefix, unless those have the same metric; without one
     /// the kernel's default is used, and a prefix that somebody else holds is left to them.
     pub metric: Option<u32>,
+    /// Only routes to prefixes within this range are ours; what else bears the protocol's number is somebody else's (FRR's, say).
+    pub within: Option<IpNet>,
 }
 
 impl Default for Ownership {
     fn default() -> Self {
-        Self { table: TABLE_MAIN, protocol: PROTOCOL, metric: None }
+        Self { table: TABLE_MAIN, protocol: PROTOCOL, metric: None, within: None }
     }
 }
 
 impl Ownership {
     /// Whether a route is ours.
     pub fn owns(&self, route: &Route) -> bool {
-        route.table == self.table && route.protocol == self.protocol
+        let within = self.within.is_none_or(|range| range.contains(&route.dst));
+        within && route.table == self.table && route.protocol == self.protocol
     }
 
     /// The metric of our routes of a family, as the kernel lists it.

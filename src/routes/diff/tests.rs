@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::routes::{Scope, TABLE_MAIN, Wanted};
 
-const OURS: Ownership = Ownership { table: TABLE_MAIN, protocol: 186, metric: None };
+const OURS: Ownership = Ownership { table: TABLE_MAIN, protocol: 186, metric: None, within: None };
 
 fn wanted(dst: &str, via: &str) -> Route {
     Wanted { dst: dst.parse().unwrap(), via: Some(via.parse().unwrap()), dev: None, onlink: false, source: None }.route(&OURS, Some(2))
@@ -71,6 +71,13 @@ fn a_device_that_is_not_named_may_be_any_and_ipv6_has_its_metric() {
     let any = Route { dev: None, ..wanted("10.1.0.0/24", "192.0.2.1") };
     assert!(diff(std::slice::from_ref(&any), &[wanted("10.1.0.0/24", "192.0.2.1")], &OURS).is_empty());
     assert_eq!(wanted("fd00:1::/64", "fd00::1").metric, 1024);
+}
+
+#[test]
+fn what_bears_our_number_outside_of_our_range_is_somebody_elses() {
+    let own = Ownership { within: Some("10.1.0.0/16".parse().unwrap()), ..OURS };
+    let present = ["10.0.0.0/8", "10.2.0.0/24", "10.1.9.0/24"].map(|dst| wanted(dst, "192.0.2.1"));
+    assert_eq!(diff(&[], &present, &own).delete, [2]);
 }
 
 fn any_route() -> impl Strategy<Value = Route> {

@@ -8,6 +8,7 @@ mod wire;
 
 use std::net::IpAddr;
 
+use netlink_packet_route::neighbour::NeighbourMessage;
 use netlink_packet_route::route::RouteMessage;
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::Handle;
@@ -157,6 +158,18 @@ impl Netlink {
             routes.extend(listed.into_iter().filter_map(wire::route));
         }
         Ok(routes)
+    }
+
+    /// All entries of neighbour tables of a family; of `Bridge`, those of forwarding databases.
+    pub async fn neighbours(&self, family: AddressFamily) -> Result<Vec<NeighbourMessage>, NetlinkError> {
+        let mut request = NeighbourMessage::default();
+        request.header.family = family;
+        let listed = dump::dump(&self.handle, "neighbours", RouteNetlinkMessage::GetNeighbour(request)).await?;
+        let entry = |message| match message {
+            RouteNetlinkMessage::NewNeighbour(entry) => Some(entry),
+            _ => None,
+        };
+        Ok(listed.into_iter().filter_map(entry).collect())
     }
 
     /// Adds a route; one that is there already is refused.

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use futures_util::Stream;
 use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 use rtnetlink::MulticastGroup;
 use rtnetlink::sys::AsyncSocket as _;
 
@@ -23,7 +23,7 @@ const BUFFER: usize = 4 << 20;
 
 /// A watch on this thread's network namespace.
 pub struct Watch {
-    events: BoxStream<'static, ()>,
+    events: std::pin::Pin<Box<dyn Stream<Item = ()> + Send + Sync>>,
     _connection: tokio_util::task::AbortOnDropHandle<()>,
     broken: bool,
 }
@@ -55,7 +55,7 @@ impl Watch {
             let _ = nix::sys::socket::setsockopt(&fd, nix::sys::socket::sockopt::RcvBuf, &BUFFER);
         }
         let connection = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(connection));
-        Ok(Self { events: events.map(|_| ()).boxed(), _connection: connection, broken: false })
+        Ok(Self { events: Box::pin(events.map(|_| ())), _connection: connection, broken: false })
     }
 
     /// Returns when something may have changed, and no event came for 200 ms since, or for 2 s events did not stop. May be dropped

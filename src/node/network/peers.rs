@@ -130,6 +130,8 @@ struct Round {
     started: Instant,
     sendings: usize,
     probes: Vec<Outstanding>,
+    /// What the node said last of its direct way to us.
+    reverse_direct: Option<bool>,
 }
 
 /// What is known of another node.
@@ -233,6 +235,7 @@ impl Neighbour {
         let answered = |way| round.probes.iter().any(|sent| sent.answered && sent.packet.probe.way == way);
         let asked = |way| round.probes.iter().any(|sent| sent.packet.probe.way == way);
         let at: Vec<_> = round.probes.iter().filter(|sent| sent.answered).filter_map(|sent| sent.candidate).collect();
+        self.reverse_direct = round.reverse_direct.unwrap_or(self.reverse_direct);
         self.plain.learn(self.reached_at.is_some_and(|address| at.contains(&address)));
         if !self.plain.holds {
             self.reached_at = at.first().copied();
@@ -337,7 +340,7 @@ impl Peers {
         let mut packets = Vec::new();
         for known in self.0.values_mut() {
             if known.round.is_none() && known.next <= now && known.pods.is_some() && under_way < ROUNDS && !changed {
-                known.round = Some(Round { started: now, sendings: 0, probes: known.probes(here, ambient) });
+                known.round = Some(Round { started: now, sendings: 0, probes: known.probes(here, ambient), reverse_direct: None });
                 under_way += 1;
             }
             if let Some(round) = &mut known.round
@@ -373,7 +376,7 @@ impl Peers {
         let waited = round.probes.iter_mut().find(|sent| sent.packet.probe.nonce == answer.nonce && sent.packet.probe.way == answer.way);
         if let Some(sent) = waited.filter(|_| unchanged) {
             sent.answered = true;
-            known.reverse_direct = answer.direct_works;
+            round.reverse_direct = Some(answer.direct_works);
         }
     }
 

@@ -44,10 +44,9 @@ impl Ownership {
     /// The metric of our routes of a family, as the kernel lists it.
     pub fn metric_for(&self, dst: IpNet) -> u32 {
         match (self.metric, dst) {
-            (Some(metric), IpNet::V4(_)) => metric,
             (None, IpNet::V4(_)) => 0,
             (None | Some(0), IpNet::V6(_)) => METRIC_V6,
-            (Some(metric), IpNet::V6(_)) => metric,
+            (Some(metric), _) => metric,
         }
     }
 }

@@ -23,6 +23,8 @@ use crate::tunnel::protocol::NodeState;
 const SLOW: Duration = Duration::from_secs(60);
 /// How soon after something failed.
 const RETRY: Duration = Duration::from_secs(5);
+/// How often it is looked at whether our own rules still stand, at most.
+const RULES: Duration = Duration::from_secs(30);
 /// How often firewalls of others are looked at.
 const FIREWALLS: Duration = Duration::from_secs(300);
 /// The most probes of others that are answered in a second.
@@ -41,9 +43,11 @@ pub(super) struct Actor {
     peers: Peers,
     here: Option<Here>,
     rules: Option<Rules>,
+    rules_at: Option<Instant>,
     firewalls_at: Option<Instant>,
     nftables: Option<bool>,
     answers: (Instant, u32),
+    problems: Vec<String>,
     next_pass: Instant,
 }
 
@@ -70,9 +74,11 @@ impl Actor {
             peers: Peers::default(),
             here: None,
             rules: None,
+            rules_at: None,
             firewalls_at: None,
             nftables: None,
             answers: (now, 0),
+            problems: Vec::new(),
             next_pass: now,
         })
     }
@@ -184,7 +190,7 @@ impl Actor {
         if let Err(error) = self.try_pass(&mut problems, &mut conflicts).await {
             problems.push(format!("{error:#}"));
         }
-        for problem in &problems {
+        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             tracing::warn!(problem, "the pod network is not as it should be");
         }
         self.next_pass = Instant::now() + if problems.is_empty() { SLOW } else { RETRY };
@@ -197,6 +203,7 @@ impl Actor {
             status.underlay = underlay;
             *status != before
         });
+        self.problems = problems;
     }
 
     async fn try_pass(&mut self, problems: &mut Vec<String>, conflicts: &mut Vec<(Route, Route)>) -> anyhow::Result<()> {
@@ -259,6 +266,10 @@ impl Actor {
         let now = Instant::now();
         let peers = self.peers.iter().flat_map(|known| known.underlay().iter().copied()).collect();
         let wanted = Rules { own_pods: pods, pods: self.settings.pods, peers };
+        if self.rules.as_ref() == Some(&wanted) && self.rules_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.rules_at = Some(now + RULES);
         let present = rules::present().await;
         self.nftables = Some(present.is_some());
         if present.is_some() && (present == Some(false) || self.rules.as_ref() != Some(&wanted)) {
@@ -276,7 +287,10 @@ impl Actor {
         }
         match iptables::apply(&accepted).await {
             Ok(()) => self.firewalls_at = Some(now + FIREWALLS),
-            Err(error) => problems.push(format!("cannot let pods through this machine's firewall: {error:#}")),
+            Err(error) => {
+                self.rules_at = None;
+                problems.push(format!("cannot let pods through this machine's firewall: {error:#}"));
+            }
         }
     }
 }

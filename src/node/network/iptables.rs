@@ -94,7 +94,8 @@ pub(super) async fn apply(wanted: &[Rule]) -> anyhow::Result<()> {
 
 /// Whether anything has put rules into the table `nat`, by either kind of iptables.
 async fn has_nat_table() -> bool {
-    let legacy = tokio::fs::read_to_string("/proc/net/ip_tables_names").await.unwrap_or_default();
+    // `/proc/net` is that of the process's first thread, whatever namespace this one is in.
+    let legacy = std::fs::read_to_string("/proc/thread-self/net/ip_tables_names").unwrap_or_default();
     let nft = run("nft", &["list", "tables", "ip"], "").await.ok().flatten().unwrap_or_default();
     legacy.lines().any(|line| line == "nat") || nft.lines().any(|line| line == "table ip nat")
 }
@@ -134,6 +135,42 @@ mod tests {
                 "-w 5 -t filter -D FORWARD -d 10.244.0.0/16 -m comment --comment kubebyon -j ACCEPT",
             ]
         );
+    }
+
+    /// On a machine without the program there is nothing to be tested, and the test says so.
+    #[test]
+    fn the_program_takes_the_rules_and_gives_them_back_as_they_were_given() {
+        let namespace = crate::routes::namespace::Namespace::new();
+        namespace.block_on(|| async {
+            if run("iptables", &["-w", "5", "-P", "FORWARD", "DROP"], "").await.unwrap().is_none() {
+                eprintln!("skipped: this machine has no iptables");
+                return;
+            }
+            let listing = |table| async move { run("iptables", &["-t", table, "-S"], "").await.unwrap().unwrap() };
+            for foreign in [&["-A", "FORWARD", "-j", "LOG"][..], &["-t", "nat", "-A", "POSTROUTING", "-s", "10.9.0.0/16", "-j", "ACCEPT"]] {
+                run("iptables", foreign, "").await.unwrap();
+            }
+            let before = (listing("filter").await, listing("nat").await);
+            let wanted = [
+                rule("-s 10.244.0.0/16"),
+                Rule::new("filter", "INPUT", "-s 10.244.1.0/24 -d 198.51.100.1/32 -p tcp -m tcp --dport 6443", "ACCEPT"),
+                Rule::new("nat", "POSTROUTING", "-s 10.244.1.0/24 ! -d 10.244.0.0/16", "MASQUERADE"),
+                Rule::new("nat", "POSTROUTING", "! -s 10.244.0.0/16 -o kubebyon-vx", "MASQUERADE"),
+            ];
+            apply(&wanted).await.unwrap();
+            let filter = listing("filter").await;
+            assert!(filter.contains("-A FORWARD -s 10.244.0.0/16 -m comment --comment kubebyon -j ACCEPT\n-A FORWARD -j LOG"), "{filter}");
+            assert!(!filter.contains("6443"), "INPUT accepts by default: {filter}");
+            run("iptables", &["-P", "INPUT", "DROP"], "").await.unwrap();
+            apply(&wanted).await.unwrap();
+            let full = (listing("filter").await, listing("nat").await);
+            assert!(full.0.contains("--dport 6443") && full.1.matches("kubebyon-vx").count() == 1, "{full:?}");
+            apply(&wanted).await.unwrap();
+            assert_eq!((listing("filter").await, listing("nat").await), full, "applied again, nothing changes");
+            run("iptables", &["-P", "INPUT", "ACCEPT"], "").await.unwrap();
+            remove().await.unwrap();
+            assert_eq!((listing("filter").await, listing("nat").await), before);
+        });
     }
 
     #[test]

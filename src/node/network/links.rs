@@ -102,12 +102,11 @@ pub(super) async fn ensure_overlay(netlink: &Netlink, node: NodeId, pods: Ipv4Ne
     if let Some(link) = present.take_if(|link| link.vxlan.as_ref() != Some(&as_wanted)) {
         delete_link(netlink, &link).await?;
     }
-    let link = match present {
-        Some(link) => link,
-        None => {
-            let message = LinkVxlan::new(OVERLAY, VNI).port(VXLAN_PORT).learning(false).address(mac.to_vec()).mtu(mtu).build();
-            create(netlink, message, OVERLAY).await?
-        }
+    let link = if let Some(link) = present {
+        link
+    } else {
+        let message = LinkVxlan::new(OVERLAY, VNI).port(VXLAN_PORT).learning(false).address(mac.to_vec()).mtu(mtu).build();
+        create(netlink, message, OVERLAY).await?
     };
     settle(netlink, &link, mtu, &mac).await?;
     ensure_address(netlink, &link, Ipv4Net::from(pods.network())).await?;

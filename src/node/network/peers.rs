@@ -237,16 +237,16 @@ impl Neighbour {
         let at: Vec<_> = round.probes.iter().filter(|sent| sent.answered).filter_map(|sent| sent.candidate).collect();
         self.reverse_direct = round.reverse_direct.unwrap_or(self.reverse_direct);
         self.plain.learn(self.reached_at.is_some_and(|address| at.contains(&address)));
-        if !self.plain.holds {
-            self.reached_at = at.first().copied();
-            self.plain = Proof { holds: self.reached_at.is_some(), misses: 0 };
-            (self.direct, self.overlay, self.reverse_direct) = (Proof::default(), Proof::default(), false);
-        } else {
+        if self.plain.holds {
             for (way, proof) in [(Way::Direct, &mut self.direct), (Way::Overlay, &mut self.overlay)] {
                 if asked(way) {
                     proof.learn(answered(way));
                 }
             }
+        } else {
+            self.reached_at = at.first().copied();
+            self.plain = Proof { holds: self.reached_at.is_some(), misses: 0 };
+            (self.direct, self.overlay, self.reverse_direct) = (Proof::default(), Proof::default(), false);
         }
         let found_anew = self.reached_at.is_some() && before.1 != self.reached_at;
         // An address that answers for the first time has its other ways tried in the next round, which comes at once.

@@ -88,7 +88,10 @@ pub(super) async fn apply(rules: &Rules) -> anyhow::Result<()> {
 /// Removes tables of that family by name; those that are not there are well.
 pub(super) async fn remove_tables(tables: &[(&str, &str)]) -> anyhow::Result<()> {
     // Declared first, so that deleting one cannot fail for its absence.
-    let text: String = tables.iter().map(|(family, name)| format!("table {family} {name}\ndelete table {family} {name}\n")).collect();
+    let mut text = String::new();
+    for (family, name) in tables {
+        let _ = writeln!(text, "table {family} {name}\ndelete table {family} {name}");
+    }
     run("nft", &["-f", "-"], &text).await.map(drop)
 }
 

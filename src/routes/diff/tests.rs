@@ -14,7 +14,7 @@ fn wanted(dst: &str, via: &str) -> Route {
 }
 
 fn foreign(route: &Route, protocol: u8, metric: u32) -> Route {
-    Route { protocol, metric, ..route.clone() }
+    Route { metric, protocol, ..route.clone() }
 }
 
 /// What the kernel's table is after a difference was applied. A replacement takes the first entry of its place, as the kernel does.
@@ -55,7 +55,7 @@ fn leaves_a_prefix_to_whoever_holds_it() {
 fn stands_beside_others_with_a_metric_of_its_own() {
     let own = Ownership { metric: Some(50), ..OURS };
     let ours = Route { metric: 50, ..wanted("10.1.0.0/24", "192.0.2.1") };
-    assert_eq!(diff(std::slice::from_ref(&ours), &[foreign(&ours, 4, 0)], &own).add, [ours.clone()]);
+    assert_eq!(diff(std::slice::from_ref(&ours), &[foreign(&ours, 4, 0)], &own).add, std::slice::from_ref(&ours));
     assert_eq!(diff(std::slice::from_ref(&ours), &[foreign(&ours, 4, 50)], &own).conflicts.len(), 1);
 }
 

@@ -163,7 +163,7 @@ async fn runs(client: &Client, name: &str, found: &mut Found) -> Result<bool, En
         let hopeless = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) || reason == "ErrImageNeverPull";
         if hopeless || Instant::now() >= end {
             let said = waiting.message.or(status.message).unwrap_or_default();
-            let events = last_event(client, name).await;
+            let events = if reason == "ErrImageNeverPull" { String::new() } else { last_event(client, name).await };
             let reason = if reason.is_empty() { status.reason.unwrap_or_else(|| "NotRunning".to_owned()) } else { reason };
             found.fail("PodRunning", &reason, trouble(&reason, &[&said, &events]));
             return Ok(false);
@@ -231,12 +231,30 @@ async fn tells(client: &Client, node: &Node, name: &str, found: &mut Found) -> R
             }
             Err(_) => {}
         }
+        if let Some(why) = ended(client, name).await? {
+            found.fail("PodTold", "PodEnded", format!("the pod that verifies the node ended before it told what it found: {why}"));
+            return Ok(false);
+        }
         if begun.elapsed() >= TELLS_WITHIN {
             found.fail("PodTold", "PodSilent", "the pod did not tell what it found in time; is the machine overloaded?");
             return Ok(false);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+/// Why a pod runs no longer; `None` while it does.
+async fn ended(client: &Client, name: &str) -> Result<Option<String>, EngineError> {
+    let Some(pod) = pods(client).get_opt(name).await.map_err(|e| failed(format!("pod {name}"), e))? else {
+        return Ok(Some("somebody deleted it".to_owned()));
+    };
+    let status = pod.status.unwrap_or_default();
+    if !matches!(status.phase.as_deref(), Some("Failed" | "Succeeded")) {
+        return Ok(None);
+    }
+    let exit = status.container_statuses.iter().flatten().find_map(|c| c.state.as_ref()?.terminated.clone());
+    let code = exit.map(|e| format!("exit code {} ({})", e.exit_code, e.reason.unwrap_or_default()));
+    Ok(Some(status.message.or(code).unwrap_or_else(|| "the kubelet does not say why".to_owned())))
 }
 
 fn is_a_step(aspect: &Aspect) -> bool {

@@ -13,6 +13,7 @@ mod daemon;
 mod doctor;
 mod follow;
 mod job;
+mod join;
 mod kubeconfig;
 mod login;
 mod output;
@@ -83,6 +84,8 @@ enum Command {
     Login(login::LoginArgs),
     /// Sign out
     Logout,
+    /// Make this machine a node of a cluster
+    Join(join::JoinArgs),
     /// Check this machine, and say what to mend
     Doctor(doctor::DoctorArgs),
     /// Check or print the configuration
@@ -138,6 +141,7 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
         Command::Config(command) => config::run(&command, load, format)?,
         Command::Login(args) => login::login(args, client).await?,
         Command::Logout => login::logout().await?,
+        Command::Join(args) => return join::run(args, format).await,
         Command::Doctor(args) => return doctor::run(args, &lenient(load), format).await,
         Command::Assets(command) => assets::run(command, &assets_settings(&lenient(load).config), format).await?,
         command => {

@@ -2,6 +2,10 @@
 //!
 //! May import: `domain`, `pki`, `process`, `runtime`, `tunnel`, `routes`.
 
+pub mod join;
 pub mod layout;
+pub mod machine;
 pub mod membership;
 pub mod network;
+pub mod preflight;
+pub mod show;

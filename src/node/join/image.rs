@@ -1,0 +1,206 @@
+//! The image that verifies a node: this very program, packed as an archive that containerd imports. No registry is asked.
+//!
+//! The format is that of `docker save` (manifest, configuration, one layer). A program that is linked dynamically, as builds for
+//! development are, takes its libraries along.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::journal::explain;
+use super::programs::sha256;
+
+/// The image's name without its tag, which is the version.
+pub const REPOSITORY: &str = "kubebyon.internal/verify";
+
+/// Writes the archive for `program` into `folder`, and gives its path. One of the same program that is there is left as it is; those of
+/// other programs go.
+///
+/// # Errors
+/// The program cannot be read; the archive cannot be written.
+pub fn write(program: &Path, version: &str, architecture: &str, folder: &Path) -> anyhow::Result<PathBuf> {
+    let read = || format!("cannot read {}", program.display());
+    let hash = sha256(program).with_context(read)?;
+    let path = folder.join(format!("verify-{version}-{}.tar", &hash[..12]));
+    if path.exists() {
+        return Ok(path);
+    }
+    let context = || format!("cannot write {}", path.display());
+    let layer = tempfile::Builder::new().prefix(".layer-").tempfile_in(folder).map_err(explain).with_context(context)?;
+    let digest = write_layer(program, layer.as_file()).with_context(context)?;
+    let mut whole = tempfile::Builder::new().prefix(".verify-").tempfile_in(folder).map_err(explain).with_context(context)?;
+    write_archive(layer.path(), &digest, version, architecture, whole.as_file_mut()).map_err(explain).with_context(context)?;
+    remove_others(folder, &path);
+    whole.persist(&path).map_err(|failed| failed.error).with_context(context)?;
+    Ok(path)
+}
+
+fn remove_others(folder: &Path, keep: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("verify-")) {
+        if entry.path() != keep {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// A writer that hashes what passes.
+struct Hashing<W> {
+    inner: W,
+    hash: Sha256,
+}
+
+impl<W: Write> Write for Hashing<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Writes the layer and gives its digest in hex.
+fn write_layer(program: &Path, out: &File) -> anyhow::Result<String> {
+    let mut builder = tar::Builder::new(Hashing { inner: BufWriter::new(out), hash: Sha256::new() });
+    append(&mut builder, Path::new("kubebyon"), program)?;
+    if let Some(loader) = interpreter(program)? {
+        let mut files: BTreeSet<PathBuf> = libraries();
+        files.insert(loader);
+        for file in files {
+            append(&mut builder, file.strip_prefix("/").unwrap_or(&file), &file)?;
+        }
+    }
+    let mut hashing = builder.into_inner().map_err(explain)?;
+    hashing.flush().map_err(explain)?;
+    Ok(hex::encode(hashing.hash.finalize()))
+}
+
+fn append<W: Write>(builder: &mut tar::Builder<W>, name: &Path, from: &Path) -> anyhow::Result<()> {
+    let mut file = File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
+    let size = file.metadata().with_context(|| format!("cannot read {}", from.display()))?.len();
+    builder
+        .append_data(&mut header(size, 0o755), name, &mut file)
+        .map_err(explain)
+        .with_context(|| format!("cannot pack {}", from.display()))
+}
+
+fn header(size: u64, mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(size);
+    header.set_mode(mode);
+    header.set_mtime(0);
+    header
+}
+
+fn write_archive(layer: &Path, digest: &str, version: &str, architecture: &str, out: &mut File) -> std::io::Result<()> {
+    let config = json!({
+        "architecture": architecture, "os": "linux",
+        "config": {"Entrypoint": ["/kubebyon"], "Env": ["PATH=/"]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
+    });
+    let config = config.to_string().into_bytes();
+    let config_name = format!("{}.json", hex::encode(Sha256::digest(&config)));
+    let layer_name = format!("{digest}/layer.tar");
+    let manifest = json!([{"Config": config_name, "RepoTags": [format!("{REPOSITORY}:{version}")], "Layers": [layer_name]}]).to_string();
+    let mut builder = tar::Builder::new(BufWriter::new(&mut *out));
+    let mut layer = File::open(layer)?;
+    let size = layer.metadata()?.len();
+    builder.append_data(&mut header(config.len() as u64, 0o644), config_name, config.as_slice())?;
+    builder.append_data(&mut header(size, 0o644), layer_name, &mut layer)?;
+    builder.append_data(&mut header(manifest.len() as u64, 0o644), "manifest.json", manifest.as_bytes())?;
+    builder.into_inner()?.flush()?;
+    out.sync_all()
+}
+
+/// The loader that an ELF file names (`PT_INTERP`), as `elf(5)` has it; `None` for one that needs none.
+fn interpreter(program: &Path) -> anyhow::Result<Option<PathBuf>> {
+    use std::os::unix::fs::FileExt as _;
+    const PT_INTERP: u32 = 3;
+    let file = File::open(program).with_context(|| format!("cannot read {}", program.display()))?;
+    let mut head = [0; 64];
+    if file.read_exact_at(&mut head, 0).is_err() || head[..5] != *b"\x7fELF\x02" {
+        return Ok(None);
+    }
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+    let half = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let (offset, size, count) = (word(&head, 32), half(&head, 54), half(&head, 56));
+    for number in 0..u64::from(count.min(256)) {
+        let mut entry = [0; 56];
+        let at = offset.saturating_add(number * u64::from(size));
+        file.read_exact_at(&mut entry, at).with_context(|| format!("{} is damaged", program.display()))?;
+        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) != PT_INTERP {
+            continue;
+        }
+        let length = usize::try_from(word(&entry, 32)).unwrap_or(usize::MAX);
+        if length > 4096 {
+            bail!("{} is damaged: its loader's name has {length} bytes", program.display());
+        }
+        let mut name = vec![0; length];
+        file.read_exact_at(&mut name, word(&entry, 8)).with_context(|| format!("{} is damaged", program.display()))?;
+        return Ok(Some(PathBuf::from(String::from_utf8_lossy(&name).trim_end_matches('\0'))));
+    }
+    Ok(None)
+}
+
+/// The libraries that this process has in its memory.
+fn libraries() -> BTreeSet<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines()
+        .filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..])))
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().contains(".so")) && path.is_file())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::io::Read as _;
+
+    fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        for entry in tar::Archive::new(archive).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = entry.path().unwrap().to_string_lossy().into_owned();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            found.insert(name, content);
+        }
+        found
+    }
+
+    #[test]
+    fn the_archive_says_what_is_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        std::fs::write(&program, "#!static").unwrap();
+        let path = write(&program, "1.2.3", "amd64", dir.path()).unwrap();
+        assert_eq!(write(&program, "1.2.3", "amd64", dir.path()).unwrap(), path);
+        let found = entries(&std::fs::read(&path).unwrap());
+        let manifest: serde_json::Value = serde_json::from_slice(&found["manifest.json"]).unwrap();
+        assert_eq!(manifest[0]["RepoTags"][0], "kubebyon.internal/verify:1.2.3");
+        let layer = &found[manifest[0]["Layers"][0].as_str().unwrap()];
+        let config: serde_json::Value = serde_json::from_slice(&found[manifest[0]["Config"].as_str().unwrap()]).unwrap();
+        assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", hex::encode(Sha256::digest(layer))));
+        assert_eq!(entries(layer), [("kubebyon".to_owned(), b"#!static".to_vec())].into());
+        std::fs::write(&program, "#!newer").unwrap();
+        let newer = write(&program, "1.2.4", "amd64", dir.path()).unwrap();
+        assert!(newer.exists() && !path.exists());
+    }
+
+    #[test]
+    fn a_program_that_is_linked_dynamically_takes_its_libraries_along() {
+        let own = std::env::current_exe().unwrap();
+        let loader = interpreter(&own).unwrap();
+        assert_eq!(loader.is_some(), !libraries().is_empty());
+        assert_eq!(interpreter(Path::new("/etc/os-release")).unwrap(), None);
+    }
+}

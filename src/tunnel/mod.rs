@@ -6,8 +6,12 @@
 
 pub mod configuration;
 pub mod connect;
+pub mod frame;
 pub mod node;
 pub mod protocol;
+mod rate;
+mod relay;
+mod session;
 pub mod terminator;
 
 pub use configuration::{authorization_config, authorization_config_hash, egress_selector_config, webhook_kubeconfig};

@@ -1,10 +1,11 @@
 //! What a node and its cluster's terminator say to each other.
 //!
 //! A node opens one TLS 1.3 connection (ALPN [`ALPN`] carries the protocol's version) with its kubelet's client certificate, and both
-//! sides open yamux streams on it. Each stream begins with one frame, an [`Opening`], and unless it is the control stream is answered
-//! with one frame, an [`Opened`]; after that it carries bytes, with half-closes. The control stream carries frames both ways:
-//! [`FromNode`] and [`FromPlatform`]. A frame is its length (`u16` or for control `u32`, big-endian) and that many bytes of JSON; unknown fields are
-//! ignored, so that neighbouring versions understand each other. May import: `domain`.
+//! sides open yamux streams on it, whose bytes travel in blocks: a length (`u16`, big-endian) and that many bytes, where the length 0 ends a
+//! direction. Each stream begins with one frame, an [`Opening`], and unless it is the control stream is answered with one frame, an
+//! [`Opened`]; after that it carries bytes, with half-closes. The control stream carries frames both ways: [`FromNode`] and
+//! [`FromPlatform`]. A frame is its length (`u32`, big-endian) and that many bytes of JSON; unknown fields are ignored, so that neighbouring
+//! versions understand each other. May import: `domain`.
 
 use std::net::IpAddr;
 

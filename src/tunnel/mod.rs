@@ -15,6 +15,7 @@ mod session;
 pub mod terminator;
 
 pub use configuration::{authorization_config, authorization_config_hash, egress_selector_config, webhook_kubeconfig};
+pub use terminator::nodes::{NodeOptions, TunnelTls};
 pub use terminator::{Revocations, Terminator, TerminatorOptions, TerminatorTls};
 
 /// The socket of the egress selection `cluster`, below the run directory.

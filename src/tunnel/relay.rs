@@ -126,7 +126,13 @@ pub async fn relay(socket: TcpStream, mut stream: TunnelStream, buffers: &Buffer
 }
 
 /// From the socket into the stream.
-fn poll_up(socket: &TcpStream, stream: &mut TunnelStream, half: &mut Half, buffers: &Buffers, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn poll_up(
+    socket: &TcpStream,
+    stream: &mut TunnelStream,
+    half: &mut Half,
+    buffers: &Buffers,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
     while !half.done {
         let stream = Pin::new(&mut *stream);
         if !half.rest().is_empty() {
@@ -156,7 +162,13 @@ fn poll_up(socket: &TcpStream, stream: &mut TunnelStream, half: &mut Half, buffe
 }
 
 /// From the stream into the socket.
-fn poll_down(socket: &TcpStream, stream: &mut TunnelStream, half: &mut Half, buffers: &Buffers, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn poll_down(
+    socket: &TcpStream,
+    stream: &mut TunnelStream,
+    half: &mut Half,
+    buffers: &Buffers,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
     while !half.done {
         if !half.rest().is_empty() {
             match socket.try_write(half.rest()) {

@@ -274,6 +274,7 @@ impl Inner {
             tls: terminator_tls(pki, &run_dir)?,
             revocations: revoked,
             targets: Arc::new(NoNodes),
+            nodes: None,
         })?;
         let adopted = self.adopt(cluster.id, allotment, specs).await;
         let journal = Arc::new(Events::of(&self.tools.store, &self.tools.ambient, cluster));

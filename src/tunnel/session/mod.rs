@@ -78,11 +78,6 @@ impl Session {
         self.closing.cancel();
     }
 
-    /// Returns when the connection has ended, however.
-    pub async fn closed(&self) {
-        self.closed.cancelled().await;
-    }
-
     /// Whether the connection is ending or has ended.
     pub fn is_closed(&self) -> bool {
         self.closing.is_cancelled() || self.closed.is_cancelled()

@@ -1,4 +1,4 @@
-//! The platform's half of the tunnel: for each API server two egress sockets and the revocation webhook.
+//! The platform's half of the tunnel: for each API server two egress sockets, the revocation webhook, and the tunnels of its nodes.
 //!
 //! Guarantees: it dials nothing by itself (streams of `cluster` go where [`targets::Targets`] leads, those of `controlplane` to
 //! the webhook alone); every CONNECT is answered or closed within ten seconds; connections and buffers are bounded.
@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::nodes::{Listener, NodeOptions, Tunnels};
 use self::socket::{ANSWER_DEADLINE, Opened, Route, Serve, Socket};
 use self::targets::{Refusal, Stream, Targets};
 use super::connect::{Host, Target};
@@ -60,37 +61,47 @@ pub struct TerminatorOptions {
     pub tls: TerminatorTls,
     /// What is revoked.
     pub revocations: Revocations,
-    /// Where streams into the cluster's network lead.
+    /// Where streams into the cluster's network lead when `nodes` is `None`.
     pub targets: Arc<dyn Targets>,
+    /// The nodes' tunnels: streams into the cluster's network lead there.
+    pub nodes: Option<NodeOptions>,
 }
 
 /// A running terminator. Dropping it closes its sockets and streams; [`Self::stop`] waits for that.
 pub struct Terminator {
     tls: Arc<ArcSwap<ServerConfig>>,
+    tunnels: Option<Tunnels>,
     stopped: CancellationToken,
     tasks: TaskTracker,
 }
 
 impl Terminator {
-    /// Binds both sockets (in the place of what a killed daemon left) and serves them. Both or none.
+    /// Binds both sockets (in the place of what a killed daemon left), and the address of the nodes' tunnels if there are any, and serves
+    /// them. All or none.
     ///
     /// # Errors
-    /// A certificate that does not fit its key, or a socket that cannot be bound.
+    /// A certificate that does not fit its key, or a socket or an address that cannot be bound.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(options: TerminatorOptions) -> anyhow::Result<Self> {
-        let TerminatorOptions { cluster, run_dir, gid, tls, revocations, targets } = options;
+        let TerminatorOptions { cluster, run_dir, gid, tls, revocations, targets, nodes } = options;
         let tls = Arc::new(ArcSwap::from(server_config(&tls)?));
         let cluster_socket = Socket::bind(&run_dir.join(CLUSTER_SOCKET), gid)?;
         let control_plane_socket = Socket::bind(&run_dir.join(CONTROL_PLANE_SOCKET), gid)?;
 
         let (stopped, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let listener = nodes.map(|nodes| Listener::bind(cluster, nodes, stopped.clone())).transpose()?;
+        let tunnels = listener.as_ref().map(Listener::tunnels);
+        let targets = listener.as_ref().map_or(targets, |listener| Arc::new(listener.targets()));
+        if let Some(listener) = listener {
+            tasks.spawn(listener.serve(tasks.clone()));
+        }
         let into_cluster = Arc::new(IntoCluster { targets, log: RefusalLog::new(cluster, "cluster") });
         let into_platform = Arc::new(ToWebhook { tls: Arc::clone(&tls), revocations, log: RefusalLog::new(cluster, "controlplane") });
         tasks.spawn(cluster_socket.serve(into_cluster, stopped.clone(), tasks.clone()));
         tasks.spawn(control_plane_socket.serve(into_platform, stopped.clone(), tasks.clone()));
-        Ok(Self { tls, stopped, tasks })
+        Ok(Self { tls, tunnels, stopped, tasks })
     }
 
     /// Uses a renewed certificate for connections from here on.
@@ -99,7 +110,12 @@ impl Terminator {
         Ok(())
     }
 
-    /// Closes everything and removes the sockets; returns when that is done.
+    /// A handle on the nodes' tunnels, if there are any.
+    pub const fn tunnels(&self) -> Option<&Tunnels> {
+        self.tunnels.as_ref()
+    }
+
+    /// Closes everything and removes the sockets; returns when that is done. Nodes that the table names as ended are told so first.
     pub async fn stop(self) {
         self.stopped.cancel();
         self.tasks.close();

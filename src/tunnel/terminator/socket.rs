@@ -20,6 +20,8 @@ use crate::tunnel::connect::{MAX_HEAD_BYTES, Parsed, Target, parse};
 pub(super) const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 /// The most connections of one socket at a time; more are answered 503 at once.
 pub(super) const MAX_CONNECTIONS: usize = 256;
+/// What a stream holds for each of its directions, in bytes.
+const COPY_BUFFER: usize = 32 * 1024;
 /// `sun_path` has 108 bytes; some stay free for the name that a socket is bound under at first.
 const MAX_PATH_BYTES: usize = 99;
 
@@ -154,7 +156,7 @@ async fn converse(mut stream: UnixStream, route: &dyn Route, stopped: Cancellati
             match opened {
                 Opened::Serve(server) => server.serve(Box::new(client), stopped).await,
                 Opened::Forward(mut far) => {
-                    let _ = tokio::io::copy_bidirectional(&mut client, &mut far).await;
+                    let _ = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut far, COPY_BUFFER, COPY_BUFFER).await;
                 }
             }
         }

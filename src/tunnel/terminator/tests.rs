@@ -53,6 +53,7 @@ fn stand(targets: Arc<dyn Targets>) -> Stand {
         tls: tls(&files),
         revocations,
         targets,
+        nodes: None,
     })
     .unwrap();
     Stand { folder, pki, files, revoked, terminator }
@@ -303,6 +304,7 @@ async fn sockets_are_private_replace_stale_ones_and_are_removed() {
         tls: tls(&files),
         revocations: revoked.subscribe(),
         targets: Arc::new(NoNodes),
+        nodes: None,
     };
     let first = Terminator::start(options(folder.path())).unwrap();
     assert!(UnixStream::connect(&cluster).await.is_ok());

@@ -131,16 +131,14 @@ fn cgroups(facts: &Facts) -> Option<Finding> {
     if facts.is_raspberry_pi() && missing.contains(&"memory") {
         return Some(Finding::error(
             "cgroups",
-            format!(
-                "The cgroup controllers {list} are switched off, as they are on a Raspberry Pi unless asked for; the kubelet needs them."
-            ),
+            format!("Cgroup controllers that the kubelet needs are switched off, as they are on a Raspberry Pi unless asked for: {list}."),
             "Switch them on: append ` cgroup_enable=memory cgroup_memory=1` to the one line of /boot/firmware/cmdline.txt (/boot/cmdline.txt \
              before bookworm): `sed -i '1 s/$/ cgroup_enable=memory cgroup_memory=1/' /boot/firmware/cmdline.txt`, then `reboot`.",
         ));
     }
     Some(Finding::error(
         "cgroups",
-        format!("The cgroup controllers {list} are missing; the kubelet needs them."),
+        format!("Cgroup controllers that the kubelet needs are missing: {list}."),
         "Add `cgroup_enable=memory systemd.unified_cgroup_hierarchy=1` to the kernel's command line (/etc/default/grub and `update-grub`, or \
          `grubby --update-kernel=ALL --args=…`), then reboot; in a container, have its host delegate them.",
     ))

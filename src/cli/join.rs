@@ -78,6 +78,7 @@ pub async fn run(args: JoinArgs, format: Format) -> anyhow::Result<ExitCode> {
     let dry_run = args.dry_run;
     let wanted = Wanted {
         name: args.name.clone().unwrap_or_default(),
+        node_ip: args.node_ip,
         service: !args.no_service,
         packages: !args.no_packages,
         containerd_socket: args.containerd_socket.as_ref().map(|path| path.display().to_string()),

@@ -15,6 +15,7 @@ mod follow;
 mod job;
 mod join;
 mod kubeconfig;
+mod leave;
 mod login;
 mod output;
 mod pod_check;
@@ -86,6 +87,8 @@ enum Command {
     Logout,
     /// Make this machine a node of a cluster
     Join(join::JoinArgs),
+    /// Take this machine out of its cluster, and undo what join did
+    Leave(leave::LeaveArgs),
     /// Check this machine, and say what to mend
     Doctor(doctor::DoctorArgs),
     /// Check or print the configuration
@@ -142,6 +145,7 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
         Command::Login(args) => login::login(args, client).await?,
         Command::Logout => login::logout().await?,
         Command::Join(args) => return join::run(args, format).await,
+        Command::Leave(args) => return leave::run(args, format).await,
         Command::Doctor(args) => return doctor::run(args, &lenient(load), format).await,
         Command::Assets(command) => assets::run(command, &assets_settings(&lenient(load).config), format).await?,
         command => {

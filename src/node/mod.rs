@@ -4,6 +4,7 @@
 
 pub mod join;
 pub mod layout;
+pub mod leave;
 pub mod machine;
 pub mod membership;
 pub mod network;

@@ -93,7 +93,7 @@ pub fn key(layout: &Layout, journal: &mut Journal) -> anyhow::Result<Key> {
             match Key::parse(pem) {
                 Ok(key) => return Ok(key),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), error = %format!("{error:#}"), "a key that cannot be used is made anew")
+                    tracing::warn!(path = %path.display(), error = %format!("{error:#}"), "a key that cannot be used is made anew");
                 }
             }
         }
@@ -146,6 +146,7 @@ pub fn keep(layout: &Layout, journal: &mut Journal, key: &Key, certificate_pem: 
 mod tests {
     use super::*;
     use crate::pki::csr;
+    use base64::Engine as _;
 
     /// The same key as the kubelet writes it (SEC 1), out of PKCS #8.
     fn sec1(pkcs8: &str) -> String {
@@ -153,7 +154,6 @@ mod tests {
         let bytes = der.secret_pkcs8_der();
         // The octet string that ends a PKCS #8 structure of a key of P-256 holds the SEC 1 structure.
         let at = 2 + bytes.windows(4).position(|four| four == [0x04, 0x6d, 0x30, 0x6b]).unwrap();
-        use base64::Engine as _;
         let body = base64::engine::general_purpose::STANDARD.encode(&bytes[at..]);
         format!("-----BEGIN EC PRIVATE KEY-----\n{body}\n-----END EC PRIVATE KEY-----\n")
     }

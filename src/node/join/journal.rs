@@ -22,6 +22,10 @@ pub enum Made {
     Folder(PathBuf),
     /// A folder that is ours with all that will ever be in it.
     Tree(PathBuf),
+    /// A folder of the owner's that was empty, such as a disk's: what is in it goes.
+    Content(PathBuf),
+    /// A mount that stood in a folder of ours before; it stays.
+    Mount(PathBuf),
     /// A file or a link.
     File(PathBuf),
     /// A file that stood there before, and where it is kept.
@@ -271,7 +275,7 @@ mod tests {
         let layout = Layout::below(root.path());
         let mut journal = Journal::open(&layout).unwrap();
         journal.note(Made::Unit("a".into())).unwrap();
-        std::fs::OpenOptions::new().append(true).open(path(&layout)).unwrap().write_all(b"{\"unit\":\"b").unwrap();
+        OpenOptions::new().append(true).open(path(&layout)).unwrap().write_all(b"{\"unit\":\"b").unwrap();
         let mut journal = Journal::open(&layout).unwrap();
         journal.note(Made::Unit("c".into())).unwrap();
         let units: Vec<_> = read(&layout).unwrap().into_iter().filter(|made| matches!(made, Made::Unit(_))).collect();

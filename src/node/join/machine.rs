@@ -64,8 +64,9 @@ pub fn sysctls(
     values: &BTreeMap<String, String>,
     file: &Path,
 ) -> anyhow::Result<()> {
-    let lines: String = values.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
-    journal.write(file, format!("# Written by `kubebyon join`: what a node needs of the kernel.\n{lines}").as_bytes(), 0o644)?;
+    let lines: Vec<String> = values.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let lines = lines.join("\n");
+    journal.write(file, format!("# Written by `kubebyon join`: what a node needs of the kernel.\n{lines}\n").as_bytes(), 0o644)?;
     let noted: Vec<String> =
         journal.entries().iter().filter_map(|made| if let Made::Sysctl { name, .. } = made { Some(name.clone()) } else { None }).collect();
     let remembered = values.keys().map(String::as_str).chain(SYSCTLS_OF_KUBERNETES).filter(|name| !noted.iter().any(|n| n == name));
@@ -83,7 +84,7 @@ pub fn sysctls(
             Ok(present) if present.trim() == value => {}
             // Absent with its module.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            _ => std::fs::write(&path, value)
+            _ => std::fs::write(&path, format!("{value}\n"))
                 .map_err(explain)
                 .with_context(|| format!("cannot set {name} to {value}: run `sysctl -w {name}={value}`, and see what refuses it"))?,
         }

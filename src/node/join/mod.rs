@@ -30,15 +30,17 @@ use crate::domain::Ambient;
 use crate::domain::join::{JoinRequest, Joined, TokenContent};
 use crate::domain::node::{Machine, Taint, asked};
 use crate::node::layout::Layout;
+use crate::node::leave;
 use crate::node::machine::{Facts, probe};
 use crate::node::membership::Membership;
 use crate::node::preflight::{self, Finding, Ranges, Wanted};
 use crate::node::show::Show;
 
 use client::Client;
-use journal::Journal;
+use journal::{Journal, Made};
 use report::Reporter;
 
+pub use membership::read as present;
 pub use plan::{Step, images_dir, plan};
 pub use start::End;
 
@@ -169,6 +171,7 @@ impl Join<'_> {
         let name = options.name.clone().or_else(|| self.present.as_ref().map(|present| present.name.clone()));
         Wanted {
             name: name.unwrap_or_else(|| facts.hostname.to_lowercase()),
+            node_ip: self.node_ip(),
             service: options.service,
             packages: options.packages,
             containerd_socket: options.containerd_socket.as_ref().map(|path| path.display().to_string()),
@@ -221,15 +224,15 @@ impl Join<'_> {
         start::wait(self.options, self.layout, &membership, reporter).await
     }
 
+    /// The address that the owner chose, at this or an earlier join.
+    fn node_ip(&self) -> Option<IpAddr> {
+        self.options.node_ip.or_else(|| self.present.as_ref().and_then(|present| present.options.node_ip))
+    }
+
     /// The address that the machine is to be known by.
     fn address(&self, facts: &Facts) -> anyhow::Result<IpAddr> {
-        let asked = self.options.node_ip.or_else(|| self.present.as_ref().and_then(|present| present.options.node_ip));
-        if let Some(address) = asked {
-            let held = facts.probed.addresses.iter().any(|(_, held)| *held == address);
-            ensure!(held, "{address} is no address of this machine: choose one that `ip address` shows for --node-ip");
-            return Ok(address);
-        }
-        facts.probed.address.context("this machine has no IPv4 address that other machines could see: name one with --node-ip")
+        let chosen = self.node_ip().or(facts.probed.address);
+        chosen.context("this machine has no IPv4 address that other machines could see: name one with --node-ip")
     }
 
     fn request(&self, key: &identity::Key, facts: &Facts, wanted: &Wanted, address: IpAddr) -> anyhow::Result<JoinRequest> {
@@ -269,11 +272,28 @@ impl Join<'_> {
             journal.tree(&folder)?;
             journal.folder(&folder, 0o755)?;
         }
+        self.note_mounts(journal)?;
         for folder in ["var/lib/cni", "var/log/pods", "var/log/containers", "usr/libexec/kubernetes", "opt/containerd", "run/containerd"] {
             journal.tree(&root.join(folder))?;
         }
         journal.folder(&self.layout.cni_conf_dir(), 0o755)?;
         journal.folder(&self.layout.containerd_drop_ins(), 0o755)
+    }
+
+    /// Notes what the owner has mounted in folders of a node's, so that `leave` lets it stand.
+    fn note_mounts(&self, journal: &mut Journal) -> anyhow::Result<()> {
+        if self.present.is_some() {
+            return Ok(());
+        }
+        let folders = leave::own_folders(self.layout);
+        for at in leave::mount_points()?.into_iter().filter(|at| folders.iter().any(|folder| at.starts_with(folder))) {
+            let empty = std::fs::read_dir(&at).is_ok_and(|mut entries| entries.next().is_none());
+            journal.note(Made::Mount(at.clone()))?;
+            if empty {
+                journal.note(Made::Content(at))?;
+            }
+        }
+        Ok(())
     }
 
     async fn carry_out(&self, step: &Step, client: &Client, facts: &Facts, joined: &Joined, journal: &mut Journal) -> anyhow::Result<()> {

@@ -196,7 +196,7 @@ async fn fetch(client: &Client, file: &ProgramFile, part: &Path, show: &dyn Show
 fn is_final(error: &anyhow::Error) -> bool {
     let refused =
         error.downcast_ref::<Refused>().is_some_and(|refused| !refused.status.is_server_error() && refused.status.as_u16() != 429);
-    refused || error.chain().any(|cause| cause.is::<std::io::Error>())
+    refused || error.chain().any(<dyn std::error::Error>::is::<std::io::Error>)
 }
 
 async fn fetch_once(client: &Client, file: &ProgramFile, part: &Path, from: u64, show: &dyn Show) -> anyhow::Result<()> {
@@ -262,7 +262,7 @@ fn room(wanted: &[&Placed]) -> anyhow::Result<()> {
     }
     for (need, folder) in needed.values() {
         let Ok(stat) = nix::sys::statvfs::statvfs(folder) else { continue };
-        let free = stat.blocks_available() as u64 * stat.fragment_size() as u64;
+        let free = stat.blocks_available() * stat.fragment_size();
         ensure!(
             free >= *need,
             "the disk of {} is too full: {} MiB are to come and {} MiB are free. Make room (`df -h {0}`), then run the same command again",

@@ -1,6 +1,6 @@
 //! A whole join against a platform that speaks TLS, in a folder that stands for a machine; cut after each step and gone on with.
 
-mod platform;
+pub(in crate::node) mod platform;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,14 +79,14 @@ impl Show for Steps {
 }
 
 /// A machine that joins.
-struct Joining {
-    fixture: Fixture,
-    options: Options,
+pub(in crate::node) struct Joining {
+    pub(in crate::node) fixture: Fixture,
+    pub(in crate::node) options: Options,
     ambient: Ambient,
 }
 
 impl Joining {
-    fn new(platform: &Platform) -> Self {
+    pub(in crate::node) fn new(platform: &Platform) -> Self {
         let fixture = Fixture::debian();
         let ambient = Ambient { clock: platform.clock(), ..Ambient::system() };
         let options = Options {
@@ -109,7 +109,7 @@ impl Joining {
     }
 
     /// Joins; `cut` ends it as the step of that number begins. Gives how it ended and the steps.
-    async fn join(&self, cut: Option<usize>) -> (Option<anyhow::Result<End>>, Vec<String>) {
+    pub(in crate::node) async fn join(&self, cut: Option<usize>) -> (Option<anyhow::Result<End>>, Vec<String>) {
         let steps = Steps { cut, ..Steps::default() };
         let layout = self.fixture.layout();
         let ended = tokio::select! {
@@ -120,14 +120,14 @@ impl Joining {
         (ended, steps.seen.into_inner().unwrap())
     }
 
-    async fn joined(&self) -> Vec<String> {
+    pub(in crate::node) async fn joined(&self) -> Vec<String> {
         let (ended, steps) = self.join(None).await;
         assert!(matches!(ended.unwrap().unwrap(), End::Installed { .. }));
         steps
     }
 
     /// Every path with what it holds; keys and what tells of this very root are left out.
-    fn listing(&self) -> BTreeMap<String, String> {
+    pub(in crate::node) fn listing(&self) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         list(self.fixture.path(), self.fixture.path(), &mut found);
         found
@@ -173,7 +173,7 @@ async fn a_join_installs_a_node_and_again_changes_nothing() {
     assert_eq!(std::fs::read(bin.join("kubelet")).unwrap(), platform::KUBERNETES);
     assert_eq!(std::fs::read_link(bin.join("kube-proxy")).unwrap(), Path::new("kubernetes"));
     assert_eq!(std::fs::read(layout.cni_bin_dir().join("bridge")).unwrap(), platform::BRIDGE);
-    assert_eq!(std::fs::read_to_string(machine.fixture.path().join("proc/sys/net/ipv4/ip_forward")).unwrap(), "1");
+    assert_eq!(std::fs::read_to_string(machine.fixture.path().join("proc/sys/net/ipv4/ip_forward")).unwrap(), "1\n");
     assert!(layout.kubelet_client().exists() && images_dir(&layout).join("pause.tar").exists());
     assert!(noted(&machine).contains(&"Sysctl { name: \"net.ipv4.ip_forward\", former: \"0\" }".to_owned()));
     assert!(noted(&machine).contains(&"Sysctl { name: \"vm.overcommit_memory\", former: \"0\" }".to_owned()));

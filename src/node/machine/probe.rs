@@ -56,7 +56,7 @@ fn disk_free(layout: &Layout) -> Option<u64> {
     let state = layout.state_dir();
     let there = state.ancestors().find(|folder| folder.exists())?;
     let stat = nix::sys::statvfs::statvfs(there).ok()?;
-    Some(stat.blocks_available() as u64 * stat.fragment_size() as u64)
+    Some(stat.blocks_available() * stat.fragment_size())
 }
 
 async fn forward_drop() -> Option<bool> {

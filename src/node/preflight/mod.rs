@@ -60,6 +60,8 @@ pub struct Wanted {
     pub cluster: Option<Ranges>,
     /// The platform's address, as this machine resolves it.
     pub server: Option<IpAddr>,
+    /// The address that the owner chose.
+    pub node_ip: Option<IpAddr>,
     /// Whether systemd is to keep the node role.
     pub service: bool,
     /// Whether packages may be installed.

@@ -16,7 +16,7 @@ const PORTS: [(u16, &str); 4] =
 
 pub(super) fn judge(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(address(facts));
+    findings.extend(address(facts, wanted));
     findings.extend(ports(facts, wanted));
     // A node has routes into these ranges itself.
     if let Some(ranges) = wanted.cluster.as_ref().filter(|_| !wanted.member) {
@@ -31,7 +31,14 @@ pub(super) fn judge(facts: &Facts, wanted: &Wanted) -> Vec<Finding> {
     findings
 }
 
-fn address(facts: &Facts) -> Option<Finding> {
+fn address(facts: &Facts, wanted: &Wanted) -> Option<Finding> {
+    if let Some(chosen) = wanted.node_ip {
+        let held = facts.probed.addresses.iter().any(|(_, held)| *held == chosen);
+        return (!held).then(|| {
+            let remedy = "Choose one that `ip address` shows for --node-ip, or leave it away.";
+            Finding::error("address", format!("{chosen} is no address of this machine."), remedy)
+        });
+    }
     facts.probed.address.is_none().then(|| {
         Finding::error(
             "address",
@@ -115,13 +122,12 @@ fn resolvers(facts: &Facts, ranges: &Ranges) -> Vec<Finding> {
 fn api_address(facts: &Facts, ranges: &Ranges) -> Option<Finding> {
     let (address, _) = ranges.api;
     let holder = facts.probed.addresses.iter().find(|(dev, held)| *held == address && !OWN.contains(&dev.as_str()));
-    let taken = match holder {
-        Some((dev, _)) => format!("{dev} has it"),
-        None => {
-            let contains = |route: &&NetRoute| route.to.prefix_len() > 1 && route.to.contains(&address);
-            let route = foreign_routes(facts).find(contains)?;
-            format!("it lies in {}, which this machine reaches through {}", route.to, route.dev)
-        }
+    let taken = if let Some((dev, _)) = holder {
+        format!("{dev} has it")
+    } else {
+        let contains = |route: &&NetRoute| route.to.prefix_len() > 1 && route.to.contains(&address);
+        let route = foreign_routes(facts).find(contains)?;
+        format!("it lies in {}, which this machine reaches through {}", route.to, route.dev)
     };
     Some(Finding::error(
         "api-address",

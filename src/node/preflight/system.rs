@@ -185,7 +185,6 @@ fn swap(facts: &Facts) -> Option<Finding> {
 fn memory(facts: &Facts) -> Option<Finding> {
     let mib = facts.memory / MIB;
     match mib {
-        0 => None,
         1..400 => Some(Finding::error(
             "memory",
             format!("This machine has {mib} MiB of memory; a node takes 400 MiB for itself."),

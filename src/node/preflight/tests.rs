@@ -88,7 +88,7 @@ fn each_fault_of_the_system_is_found() {
     let facts = Fixture::debian().facts();
     let good = wanted(&facts);
     type Change = fn(&mut Facts, &mut Wanted);
-    let errors: [(&str, Change); 13] = [
+    let errors: [(&str, Change); 14] = [
         ("privileges", |facts, _| facts.probed.root = false),
         ("architecture", |facts, _| facts.probed.architecture = "riscv64".into()),
         ("name", |_, wanted| wanted.name = "localhost".into()),
@@ -102,6 +102,7 @@ fn each_fault_of_the_system_is_found() {
         ("kubernetes", |facts, _| facts.running.kubernetes.push("k3s".into())),
         ("kubernetes", |facts, _| facts.other_kubernetes.push("/etc/kubernetes/kubelet.conf".into())),
         ("address", |facts, _| facts.probed.address = None),
+        ("address", |_, wanted| wanted.node_ip = Some([203, 0, 113, 99].into())),
     ];
     for (check, change) in errors {
         let (mut facts, mut wanted) = (facts.clone(), good.clone());

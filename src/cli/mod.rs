@@ -22,6 +22,7 @@ mod pod_check;
 mod project;
 mod session;
 mod settings;
+mod status;
 mod user;
 mod version;
 mod versions;
@@ -89,6 +90,8 @@ enum Command {
     Join(join::JoinArgs),
     /// Take this machine out of its cluster, and undo what join did
     Leave(leave::LeaveArgs),
+    /// How this machine's node is
+    Status,
     /// Check this machine, and say what to mend
     Doctor(doctor::DoctorArgs),
     /// Check or print the configuration
@@ -146,6 +149,7 @@ async fn client_command(command: Command, client: &ClientArgs, data_dir: Option<
         Command::Logout => login::logout().await?,
         Command::Join(args) => return join::run(args, format).await,
         Command::Leave(args) => return leave::run(args, format).await,
+        Command::Status => return status::run(format).await,
         Command::Doctor(args) => return doctor::run(args, &lenient(load), format).await,
         Command::Assets(command) => assets::run(command, &assets_settings(&lenient(load).config), format).await?,
         command => {

@@ -2,6 +2,7 @@
 //!
 //! May import: `domain`, `pki`, `process`, `runtime`, `tunnel`, `routes`.
 
+pub mod control;
 pub mod join;
 pub mod layout;
 pub mod leave;

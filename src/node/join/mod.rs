@@ -42,7 +42,7 @@ use report::Reporter;
 
 pub use membership::read as present;
 pub use plan::{Step, images_dir, plan};
-pub use start::End;
+pub use start::{End, STATUS_WITHIN, verify};
 
 /// What a machine's owner asks for.
 #[derive(Debug, Clone)]

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::node::control::{self, Reply, Request};
 use crate::node::join::journal::{self, Made};
 use crate::node::join::service::{self, UNIT};
 use crate::node::layout::Layout;
@@ -25,6 +26,9 @@ use crate::node::{join, network};
 
 use processes::{Program, Table};
 use remove::Remover;
+
+/// How long the platform may take to take a node out, after its pods were evicted.
+const REMOVED_WITHIN: Duration = Duration::from_secs(120);
 
 /// How a machine leaves.
 #[derive(Debug, Clone)]
@@ -90,8 +94,29 @@ pub async fn run(options: &Options, layout: &Layout, show: &dyn Show) -> anyhow:
 /// Has the platform drain the node and take it out. `false`: it was not told.
 async fn ask(options: &Options, layout: &Layout, membership: Option<&Membership>, show: &dyn Show) -> bool {
     let Some(membership) = membership.filter(|_| !options.force) else { return false };
-    let _ = (layout, membership, show);
-    false
+    show.step("Leaving", &format!("asking the platform to drain node {} and to take it out", membership.name));
+    let request = Request::Leave { drain_seconds: options.drain.as_secs() };
+    let patience = options.drain + REMOVED_WITHIN;
+    let answer =
+        control::ask(&layout.control_socket(), &request, patience, async |step: &str, message: &str| show.step(step, message)).await;
+    match answer {
+        Ok(Reply::Done) => true,
+        answer => {
+            // The end of a membership ends the tunnel, too, perhaps before the answer came.
+            let why = answer.map_or_else(|error| format!("{error:#}"), |reply| format!("it answered {reply:?}"));
+            if ended(layout).await {
+                return true;
+            }
+            show.note(&format!("the platform was not told: {why}; the machine is cleaned all the same"));
+            false
+        }
+    }
+}
+
+/// Whether the node role knows that the membership has ended.
+async fn ended(layout: &Layout) -> bool {
+    let status = control::ask(&layout.control_socket(), &Request::Status, join::STATUS_WITHIN, async |_: &str, _: &str| {}).await;
+    matches!(status, Ok(Reply::Status(status)) if status.ended.is_some())
 }
 
 /// Ends what runs, in the order in which nothing starts it again.

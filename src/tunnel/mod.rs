@@ -24,3 +24,6 @@ pub const CLUSTER_SOCKET: &str = "cluster.sock";
 pub const CONTROL_PLANE_SOCKET: &str = "controlplane.sock";
 /// The key of a user's `extra` that names the credential used (KEP-4193).
 pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+
+#[cfg(test)]
+mod tests;

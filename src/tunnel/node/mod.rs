@@ -175,20 +175,29 @@ impl NodeTunnel {
     /// # Errors
     /// The tunnel is down, or the platform refuses the stream; the text says why.
     pub async fn api_stream(&self) -> io::Result<TunnelStream> {
-        let late = || io::Error::new(io::ErrorKind::TimedOut, self.why_down());
-        let mut live = self.shared.live.subscribe();
+        let down = |kind| io::Error::new(kind, self.why_down());
         let opened = async {
+            let mut lost = None;
             loop {
-                let found = live.wait_for(Option::is_some).await.map_err(|_| io::Error::from(io::ErrorKind::NotConnected))?.clone();
-                let Some(found) = found else { continue };
-                match found.api_stream().await {
+                let live = self.live(lost.as_ref()).await.ok_or_else(|| down(io::ErrorKind::NotConnected))?;
+                match live.api_stream().await {
                     // Lost while it was asked; another may come in time.
-                    Err(_) if found.is_lost() => drop(live.changed().await),
+                    Err(_) if live.is_lost() => lost = Some(live),
                     other => return other,
                 }
             }
         };
-        tokio::time::timeout(API_DEADLINE, opened).await.map_err(|_| late())?
+        tokio::time::timeout(API_DEADLINE, opened).await.map_err(|_| down(io::ErrorKind::TimedOut))?
+    }
+
+    /// Waits for a connection that is up and is another than `lost`; `None`: the membership has ended.
+    async fn live(&self, lost: Option<&Arc<Live>>) -> Option<Arc<Live>> {
+        let (mut live, mut status) = (self.shared.live.subscribe(), self.shared.status.subscribe());
+        let usable = |found: &Option<Arc<Live>>| found.as_ref().is_some_and(|found| lost.is_none_or(|lost| !Arc::ptr_eq(lost, found)));
+        tokio::select! {
+            found = live.wait_for(usable) => found.ok()?.clone(),
+            _ = status.wait_for(|status| matches!(status, Status::Ended { .. })) => None,
+        }
     }
 
     /// Connects a client of this machine with the API server until both are done.
@@ -214,21 +223,12 @@ impl NodeTunnel {
     /// The platform's refusal, or that there is no tunnel: a sentence.
     pub async fn ask(&self, ask: Ask, steps: impl Fn(&str, &str) + Send + Sync + 'static) -> Result<Answer, String> {
         let steps: live::Steps = Arc::new(steps);
-        let mut live = self.shared.live.subscribe();
+        let mut lost = None;
         loop {
-            let found = tokio::time::timeout(ASK_DEADLINE, live.wait_for(Option::is_some)).await;
-            let Ok(Ok(found)) = found.map(|found| found.map(|found| found.clone())) else { return self.unanswered(&ask) };
-            let Some(found) = found else { continue };
-            if let Some(answer) = found.ask(Question::new(ask.clone(), Arc::clone(&steps))).await {
-                return answer;
-            }
-            if matches!(*self.shared.status.borrow(), Status::Ended { .. }) {
-                return self.unanswered(&ask);
-            }
-            // The same connection is not asked twice.
-            let same = |now: &Option<Arc<Live>>| now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &found));
-            if tokio::time::timeout(ASK_DEADLINE, live.wait_for(|now| !same(now))).await.is_err() {
-                return self.unanswered(&ask);
+            let Ok(Some(live)) = tokio::time::timeout(ASK_DEADLINE, self.live(lost.as_ref())).await else { return self.unanswered(&ask) };
+            match live.ask(Question::new(ask.clone(), Arc::clone(&steps))).await {
+                Some(answer) => return answer,
+                None => lost = Some(live),
             }
         }
     }
@@ -252,6 +252,3 @@ impl NodeTunnel {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

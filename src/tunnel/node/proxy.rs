@@ -137,7 +137,7 @@ impl Proxy {
         let place = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let mut request = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n");
         if let Some(authorization) = &self.authorization {
-            request.push_str(&format!("Proxy-Authorization: {}\r\n", authorization.expose_secret()));
+            request.extend(["Proxy-Authorization: ", authorization.expose_secret(), "\r\n"]);
         }
         request.push_str("\r\n");
         let answered = async {

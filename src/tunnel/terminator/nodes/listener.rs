@@ -57,7 +57,7 @@ pub(super) struct Shared {
 /// Accepts the tunnels of a cluster's nodes.
 pub(in crate::tunnel::terminator) struct Listener {
     shared: Arc<Shared>,
-    listener: TcpListener,
+    socket: TcpListener,
     address: SocketAddr,
     api_local_address: IpAddr,
 }
@@ -93,7 +93,7 @@ impl Listener {
             of_a_certificate: Mutex::default(),
         };
         let shared = Arc::new(shared);
-        Ok(Self { shared, listener, address, api_local_address })
+        Ok(Self { shared, socket: listener, address, api_local_address })
     }
 
     /// A handle on the tunnels.
@@ -108,7 +108,7 @@ impl Listener {
 
     /// Accepts until it is stopped.
     pub(in crate::tunnel::terminator) async fn serve(self, tasks: TaskTracker) {
-        let Self { shared, listener, .. } = self;
+        let Self { shared, socket: listener, .. } = self;
         let (room, strangers) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), Arc::new(Semaphore::new(MAX_STRANGERS)));
         loop {
             let accepted = tokio::select! {

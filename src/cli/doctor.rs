@@ -9,6 +9,8 @@ use crate::config::{Loaded, Role};
 use crate::doctor::{self, AssetsReport, Context, Finding, Status};
 use crate::domain::cluster::PublicAccessMode;
 use crate::domain::{Ambient, Timestamp};
+use crate::node::join;
+use crate::node::layout::Layout;
 
 /// Check this machine, and say what to mend.
 #[derive(Debug, clap::Args)]
@@ -24,6 +26,26 @@ const BUILT_AT: Timestamp = Timestamp::from_micros(1_764_460_800_000_000);
 
 /// Runs every check and prints what it found.
 pub async fn run(args: DoctorArgs, loaded: &Loaded, format: Format) -> anyhow::Result<ExitCode> {
+    let layout = Layout::default();
+    let mut findings = Vec::new();
+    if let Some(membership) = join::present(&layout)? {
+        findings = super::doctor_node::run(&layout, &membership, &Ambient::system()).await;
+    }
+    // A machine may be both; one that is a node alone is not judged as a platform.
+    if findings.is_empty() || is_platform(loaded) {
+        findings.extend(platform(&args, loaded).await);
+    }
+    print(format, &findings)?;
+    Ok(if doctor::worst(&findings) == Status::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Whether a daemon is configured here or has run.
+fn is_platform(loaded: &Loaded) -> bool {
+    std::path::Path::new(crate::config::DEFAULT_FILE).exists() || super::client::socket_path(&loaded.config.data_dir).exists()
+}
+
+/// The checks of a platform.
+async fn platform(args: &DoctorArgs, loaded: &Loaded) -> Vec<Finding> {
     let config = &loaded.config;
     let context = Context {
         data_dir: config.data_dir.clone(),
@@ -38,9 +60,7 @@ pub async fn run(args: DoctorArgs, loaded: &Loaded, format: Format) -> anyhow::R
         built_at: BUILT_AT,
         ambient: Ambient::system(),
     };
-    let findings = doctor::run(&context).await;
-    print(format, &findings)?;
-    Ok(if doctor::worst(&findings) == Status::Failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    doctor::run(&context).await
 }
 
 /// Damaged programs are problems, and so is having none of any version; versions that nobody fetched are not.

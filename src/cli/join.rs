@@ -86,7 +86,9 @@ pub async fn run(args: JoinArgs, format: Format) -> anyhow::Result<ExitCode> {
     };
     let options = token.map(|token| options(args, token)).transpose()?;
     if dry_run {
-        let preview = join::preview(options.as_ref(), wanted, &layout, &ambient).await?;
+        let preview =
+            join::preview(options.as_ref().map(|options| (&options.token.server[..], &options.token.trust)), wanted, &layout, &ambient)
+                .await?;
         return print_preview(&preview, format);
     }
     let Some(options) = options else {

@@ -44,8 +44,8 @@ pub async fn run(args: LeaveArgs, format: Format) -> anyhow::Result<ExitCode> {
             output::note(&format!("left behind: {failure:#}"));
         }
         match &left.name {
-            None if left.failures.is_empty() => output::line("this machine is no node: there is nothing left of one"),
-            None => {}
+            None if left.nothing => output::line("this machine is no node: there is nothing left of one"),
+            None => output::line("what a join had made is undone"),
             Some(name) if left.told => output::line(&format!("{name} left its cluster")),
             Some(name) => output::line(&format!(
                 "{name} is no node any more; the platform was not told: its owner removes it with `kubebyon node remove CLUSTER {name}`"

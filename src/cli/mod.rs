@@ -11,6 +11,7 @@ mod config;
 mod credentials;
 mod daemon;
 mod doctor;
+mod doctor_node;
 mod follow;
 mod job;
 mod join;

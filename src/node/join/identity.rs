@@ -118,16 +118,25 @@ fn read(path: &Path) -> anyhow::Result<Option<Zeroizing<String>>> {
     }
 }
 
-/// Puts the certificate that the platform signed beside its key, as the kubelet keeps its own. A present one of the same key that the
-/// kubelet has by now is as good, and stays.
+/// Whether what stands there is a certificate of that key which is good for a while yet.
+fn is_good(path: &Path, key: &Key, now: Timestamp) -> bool {
+    const WHILE: i64 = 3600;
+    let Ok(Some(pem)) = read(path) else { return false };
+    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
+    let Ok((_, certificate)) = x509_parser::certificate::X509Certificate::from_der(&der) else { return false };
+    key.is_of(&pem).unwrap_or(false) && certificate.validity().not_after.timestamp() > now.as_secs() + WHILE
+}
+
+/// Puts the certificate that the platform signed beside its key, as the kubelet keeps its own. `same`: the membership is the one that there
+/// was; then a present certificate of this key that has not ended is as good, and stays.
 ///
 /// # Errors
 /// The certificate is another key's; it cannot be written.
-pub fn keep(layout: &Layout, journal: &mut Journal, key: &Key, certificate_pem: &str, now: Timestamp) -> anyhow::Result<()> {
+pub fn keep(layout: &Layout, journal: &mut Journal, key: &Key, certificate_pem: &str, same: bool, now: Timestamp) -> anyhow::Result<()> {
     ensure!(key.is_of(certificate_pem)?, "the platform answered with a certificate of another key: join again");
     let link = layout.kubelet_client();
     let folder = link.parent().context("the kubelet's certificate stands in a folder")?.to_owned();
-    if !link.exists() {
+    if !(same && is_good(&link, key, now)) {
         journal.folder(&folder, 0o700)?;
         let stamp: String = now.to_string().chars().take(19).map(|c| if c == 'T' || c == ':' { '-' } else { c }).collect();
         let file = format!("kubelet-client-{stamp}.pem");
@@ -189,14 +198,21 @@ mod tests {
         let mine = key(&layout, &mut journal).unwrap();
         let now = Timestamp::from_micros(1_800_000_000_000_000);
         let strange = CertificateParams::default().self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
-        assert!(keep(&layout, &mut journal, &mine, &strange, now).is_err());
+        assert!(keep(&layout, &mut journal, &mine, &strange, false, now).is_err());
         let certificate = CertificateParams::default().self_signed(&mine).unwrap().pem();
-        keep(&layout, &mut journal, &mine, &certificate, now).unwrap();
+        keep(&layout, &mut journal, &mine, &certificate, false, now).unwrap();
         assert!(!pending(&layout).exists());
         assert_eq!(std::fs::read_link(layout.kubelet_client()).unwrap(), Path::new("kubelet-client-2027-01-15-08-00-00.pem"));
         let kept = std::fs::read_to_string(layout.kubelet_client()).unwrap();
         assert!(kept.starts_with("-----BEGIN CERTIFICATE") && kept.contains("PRIVATE KEY"), "{kept}");
         assert_eq!(key(&layout, &mut journal).unwrap().der_bytes(), mine.der_bytes());
-        keep(&layout, &mut journal, &mine, &certificate, now.plus(std::time::Duration::from_secs(60))).unwrap();
+        let later = now.plus(std::time::Duration::from_secs(60));
+        keep(&layout, &mut journal, &mine, &certificate, true, later).unwrap();
+        let leads_to = |name: &str| std::fs::read_link(layout.kubelet_client()).unwrap() == Path::new(name);
+        assert!(leads_to("kubelet-client-2027-01-15-08-00-00.pem"), "a good one of the same membership stays");
+        keep(&layout, &mut journal, &mine, &certificate, false, later).unwrap();
+        assert!(leads_to("kubelet-client-2027-01-15-08-01-00.pem"), "that of a former membership does not");
+        let ended = Timestamp::from_micros(i64::MAX / 2);
+        assert!(!is_good(&layout.kubelet_client(), &mine, ended));
     }
 }

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::domain::Ambient;
-use crate::domain::join::{JoinRequest, Joined, TokenContent};
+use crate::domain::join::{JoinRequest, Joined, TokenContent, Trust};
 use crate::domain::node::{Machine, Taint, asked};
 use crate::node::layout::Layout;
 use crate::node::leave;
@@ -100,15 +100,15 @@ struct Join<'a> {
     present: Option<Membership>,
 }
 
-/// Looks at the machine, and at the platform where a token names one; changes nothing.
+/// Looks at the machine, and at the platform where one is named; changes nothing.
 ///
 /// # Errors
 /// The platform cannot be reached.
-pub async fn preview(options: Option<&Options>, wanted: Wanted, layout: &Layout, ambient: &Ambient) -> anyhow::Result<Preview> {
+pub async fn preview(platform: Option<(&str, &Trust)>, wanted: Wanted, layout: &Layout, ambient: &Ambient) -> anyhow::Result<Preview> {
     let mut wanted = wanted;
     let mut server = None;
-    if let Some(options) = options {
-        let client = Client::new(&options.token.server, &options.token.trust, ambient)?;
+    if let Some((url, trust)) = platform {
+        let client = Client::new(url, trust, ambient)?;
         wanted.clocks = client.reach().await?;
         server = client::address_of(client.server()).await;
     }
@@ -214,7 +214,13 @@ impl Join<'_> {
         wanted.cluster = Some(Ranges::from(&joined.cluster));
         self.judge(facts, &wanted, shown, "; once it can, the same command goes on and uses nothing of the token up")?;
         self.note_places(&mut journal)?;
-        identity::keep(self.layout, &mut journal, &key, &joined.certificate_pem, self.ambient.now())?;
+        let same = self.present.as_ref().is_some_and(|present| present.node_id == joined.node_id);
+        if self.present.is_some() && !same {
+            // It holds the certificate of a membership that has ended; the node role starts it anew.
+            self.show.note("the membership that there was has ended, and this is another: the kubelet starts anew");
+            leave::stop_kubelet(self.layout).await;
+        }
+        identity::keep(self.layout, &mut journal, &key, &joined.certificate_pem, same, self.ambient.now())?;
         let membership = membership::of(self.options, self.present.as_ref(), client.server(), &joined, address);
         membership::write(self.layout, &mut journal, &membership)?;
         for step in plan(facts, &wanted, self.layout) {

@@ -305,3 +305,34 @@ async fn a_file_that_stood_there_is_kept() {
     assert_eq!(std::fs::read_to_string(kept.unwrap()).unwrap(), "a stranger's");
     assert!(!made.contains(&Made::Tree(machine.fixture.path().join("opt/cni"))));
 }
+
+#[test]
+fn a_full_disk_is_told_and_room_lets_the_join_go_on() {
+    use nix::mount::{MsFlags, mount};
+    // In a mount namespace of a thread's own, whose threads inherit it.
+    let work = || {
+        let none: Option<&str> = None;
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let platform = Platform::start().await;
+            let machine = Joining::new(&platform);
+            let (programs, images) = (machine.fixture.path().join("opt"), machine.fixture.path().join("var/lib/kubebyon-node/images"));
+            for (at, size) in [(&programs, "size=100k"), (&images, "size=12k")] {
+                std::fs::create_dir_all(at).unwrap();
+                mount(Some("none"), at, Some("tmpfs"), MsFlags::empty(), Some(size)).unwrap();
+            }
+            let failed = async || format!("{:#}", machine.join(None).await.0.unwrap().unwrap_err());
+            let said = failed().await;
+            assert!(said.starts_with("step Programs: the disk of") && said.contains("run the same command again"), "{said}");
+            mount(none, &programs, none, MsFlags::MS_REMOUNT, Some("size=10m")).unwrap();
+            let said = failed().await;
+            assert!(said.starts_with("step Images: cannot write") && said.contains("the disk is full: make room"), "{said}");
+            mount(none, &images, none, MsFlags::MS_REMOUNT, Some("size=10m")).unwrap();
+            machine.joined().await;
+            assert_eq!(platform.keys(), 1);
+        });
+    };
+    std::thread::spawn(work).join().unwrap();
+}

@@ -44,7 +44,9 @@ pub struct Options {
 /// How it went.
 #[derive(Debug)]
 pub struct Left {
-    /// The node's name; `None` where this machine was none.
+    /// Whether there was nothing of a node here.
+    pub nothing: bool,
+    /// The node's name; `None` where that is not known.
     pub name: Option<String>,
     /// Whether the platform took it out.
     pub told: bool,
@@ -63,7 +65,7 @@ pub async fn run(options: &Options, layout: &Layout, show: &dyn Show) -> anyhow:
         None
     });
     if membership.is_none() && made.is_empty() && !layout.state_dir().exists() {
-        return Ok(Left { name: None, told: false, failures: Vec::new() });
+        return Ok(Left { nothing: true, name: None, told: false, failures: Vec::new() });
     }
     let told = ask(options, layout, membership.as_ref(), show).await;
     let mut failures = stop(layout, &made, membership.as_ref(), show).await;
@@ -88,7 +90,7 @@ pub async fn run(options: &Options, layout: &Layout, show: &dyn Show) -> anyhow:
     }
     remover.own_folders(&made, layout);
     failures.extend(remover.failures);
-    Ok(Left { name: membership.map(|membership| membership.name), told, failures })
+    Ok(Left { nothing: false, name: membership.map(|membership| membership.name), told, failures })
 }
 
 /// Has the platform drain the node and take it out. `false`: it was not told.
@@ -151,6 +153,13 @@ fn unmount(layout: &Layout, made: &[Made], show: &dyn Show) -> Vec<anyhow::Error
     show.step("Unmounting", "taking down what is mounted in the node's folders");
     let before: Vec<PathBuf> = remove::stood_before(made).into_iter().collect();
     mounts::unmount_below(&own_folders(layout), &before)
+}
+
+/// Ends the kubelet; a node role that runs starts it again.
+pub async fn stop_kubelet(layout: &Layout) {
+    for failure in processes::stop(Program::Kubelet, layout).await {
+        tracing::warn!(error = %format!("{failure:#}"), "the kubelet could not be ended");
+    }
 }
 
 /// Where something is mounted.

@@ -11,6 +11,7 @@
 //! | [`jobs`] | the work itself, one job a file |
 //! | [`pki`] | certificate authorities, leaves, kubeconfigs, sealing |
 //! | [`assets`] | Kubernetes programs by version: fetch, verify, build |
+//! | [`image_archive`] | images packed as archives that container runtimes import |
 //! | [`process`] | one program as a process: start, watch, find again, wait before the next start |
 //! | [`engine`] | what runs control planes: the common plan, and the local engine |
 //! | [`tunnel`] | between API servers and nodes: the terminator beside each API server, the node's side, what they say |
@@ -30,6 +31,7 @@ pub mod config;
 pub mod doctor;
 pub mod domain;
 pub mod engine;
+pub mod image_archive;
 pub mod jobs;
 pub mod node;
 pub mod pki;

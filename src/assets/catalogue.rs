@@ -32,6 +32,21 @@ pub const RUNC: &str = "1.5.3";
 /// The version of the CNI plugins that nodes run.
 pub const CNI_PLUGINS: &str = "1.10.0";
 
+/// The version of the image that holds a pod's namespaces.
+pub const PAUSE: &str = "3.10.1";
+/// The version of CoreDNS that clusters run.
+pub const COREDNS: &str = "1.13.1";
+
+/// The reference of the image that holds a pod's namespaces.
+pub fn pause_image() -> String {
+    format!("registry.k8s.io/pause:{PAUSE}")
+}
+
+/// The reference of CoreDNS' image.
+pub fn coredns_image() -> String {
+    format!("registry.k8s.io/coredns/coredns:v{COREDNS}")
+}
+
 /// The version of clusters that name none, where the configuration names none either.
 pub const fn default_version() -> KubernetesVersion {
     RELEASES[0].kubernetes
@@ -89,11 +104,13 @@ pub enum Kind {
     Runc,
     /// The network plugins of nodes.
     CniPlugins,
+    /// The images that every node needs, as archives: with them a node asks no registry. Nobody publishes them as files.
+    Images,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [Self::Kubernetes, Self::Etcd, Self::Helm, Self::Containerd, Self::Runc, Self::CniPlugins];
+    pub const ALL: [Self; 7] = [Self::Kubernetes, Self::Etcd, Self::Helm, Self::Containerd, Self::Runc, Self::CniPlugins, Self::Images];
 
     /// Its name, which is also its folder's.
     pub const fn name(self) -> &'static str {
@@ -104,10 +121,11 @@ impl Kind {
             Self::Containerd => "containerd",
             Self::Runc => "runc",
             Self::CniPlugins => "cni-plugins",
+            Self::Images => "images",
         }
     }
 
-    /// The programs that an item of this kind has.
+    /// The programs that an item of this kind has; archives, for images.
     pub const fn programs(self) -> &'static [&'static str] {
         match self {
             Self::Kubernetes => &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"],
@@ -116,6 +134,7 @@ impl Kind {
             Self::Containerd => &["containerd", "containerd-shim-runc-v2", "ctr"],
             Self::Runc => &["runc"],
             Self::CniPlugins => &["bridge", "host-local", "portmap", "loopback"],
+            Self::Images => &["pause.tar", "coredns.tar"],
         }
     }
 }
@@ -158,6 +177,11 @@ impl Want {
         items.map(|(kind, version)| Self { kind, version: version.to_owned(), arch }).into()
     }
 
+    /// The images of nodes.
+    pub fn images(arch: Arch) -> Self {
+        Self { kind: Kind::Images, version: format!("pause-{PAUSE}+coredns-{COREDNS}"), arch }
+    }
+
     /// helm, in the newest version.
     pub fn helm(arch: Arch) -> Self {
         Self { kind: Kind::Helm, version: HELM[0].to_owned(), arch }
@@ -170,13 +194,17 @@ impl Want {
         all.extend(RELEASES.iter().map(|r| want(Kind::Etcd, r.etcd)));
         all.extend(HELM.iter().map(|v| want(Kind::Helm, v)));
         all.extend(Self::node_set(arch));
+        all.push(Self::images(arch));
         all.sort();
         all.dedup();
         all
     }
 
-    /// Its folder below a store's root.
+    /// Its folder below a store's root. Images stand in one folder for all versions, beside archives that the operator put there.
     pub fn dir(&self, root: &Path) -> PathBuf {
+        if self.kind == Kind::Images {
+            return root.join(self.kind.name()).join(self.arch.name());
+        }
         root.join(self.kind.name()).join(&self.version).join(self.arch.name())
     }
 
@@ -187,12 +215,13 @@ impl Want {
             Kind::Etcd => String::new(),
             Kind::Helm => " --helm".to_owned(),
             Kind::Containerd | Kind::Runc | Kind::CniPlugins => " --nodes".to_owned(),
+            Kind::Images => " --images".to_owned(),
         };
         let arch = if self.arch == Arch::host() { String::new() } else { format!(" --arch {}", self.arch.name()) };
         format!("kubebyon assets fetch{what}{arch}")
     }
 
-    /// The files that upstream publishes for it.
+    /// The files that upstream publishes for it; none for images, which registries have.
     pub fn downloads(&self) -> Vec<Download> {
         let (v, a) = (&self.version, self.arch.name());
         let github = |repo: &str, tag: &str| format!("github.com/{repo}/releases/download/{tag}");
@@ -229,6 +258,7 @@ impl Want {
                 let base = github("containernetworking/plugins", &format!("v{v}"));
                 archive(base, format!("cni-plugins-linux-{a}-v{v}.tgz"), ".sha256", "")
             }
+            Kind::Images => Vec::new(),
         }
     }
 }
@@ -301,6 +331,6 @@ mod tests {
         let all = Want::all(Arch::Amd64);
         assert_eq!(all.iter().filter(|w| w.kind == Kind::Kubernetes).count(), 3);
         assert_eq!(all.iter().filter(|w| w.kind == Kind::Etcd).count(), 1);
-        assert_eq!(all.len(), 3 + 1 + 2 + 3);
+        assert_eq!(all.len(), 3 + 1 + 2 + 3 + 1);
     }
 }

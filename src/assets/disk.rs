@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use super::catalogue::Want;
+use super::catalogue::{Kind, Want};
 use super::manifest::Manifest;
 use super::progress::ProgressSink;
 use super::{AssetError, manifest};
@@ -175,6 +175,7 @@ impl Staging {
         let place = self.want.dir(&self.root);
         let parent = place.parent().expect("an item's folder is below the root");
         make_dir(parent)?;
+        self.keep_strangers(&place)?;
         let old = self.dir.join("old");
         remove_dir(&old)?;
         match fs::rename(&place, &old) {
@@ -184,6 +185,23 @@ impl Staging {
         fs::rename(&tree, &place).map_err(|e| AssetError::io(&place, e))?;
         sync_dir(parent)?;
         remove_dir(&self.dir)
+    }
+
+    /// Takes along what others put beside images: an operator's own archives.
+    fn keep_strangers(&self, place: &Path) -> Result<(), AssetError> {
+        if self.want.kind != Kind::Images {
+            return Ok(());
+        }
+        let known = Manifest::read(place).ok().flatten().map(|manifest| manifest.files).unwrap_or_default();
+        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let ours = name.to_str().is_some_and(|name| known.contains_key(name) || name == manifest::FILE);
+            let target = self.tree().join(&name);
+            if !ours && !target.exists() {
+                fs::hard_link(entry.path(), &target).map_err(|e| AssetError::io(&target, e))?;
+            }
+        }
+        Ok(())
     }
 
     /// Forgets all of it, partial downloads too.

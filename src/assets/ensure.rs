@@ -83,16 +83,20 @@ impl Assets {
         dead: &mut Dead,
         sink: &dyn ProgressSink,
     ) -> Result<(Manifest, Source), AssetError> {
-        if mode.build == BuildMode::Always {
+        let published = !want.downloads().is_empty();
+        if mode.build == BuildMode::Always || (!published && mode.build == BuildMode::Auto && mode.seed.is_none()) {
             return Ok((build::build(want, staging, sink).await?, Source::Built));
         }
         if let Some(from) = &mode.seed {
-            let manifest = if seed::has(from, want) {
+            let manifest = if seed::has(from, want) || !published {
                 seed::copy(from, want, staging)?
             } else {
                 self.fetch(want, &Mirror::Folder(from.clone()), Source::Seeded, staging, dead, sink).await?
             };
             return Ok((manifest, Source::Seeded));
+        }
+        if !published {
+            return Err(AssetError::Unknown(format!("{want} is published nowhere as files: leave --build=never out, and it is built")));
         }
         match self.fetch(want, &self.mirror, Source::Fetched, staging, dead, sink).await {
             Ok(manifest) => Ok((manifest, Source::Fetched)),

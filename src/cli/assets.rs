@@ -35,8 +35,11 @@ pub struct Fetch {
     /// containerd, runc and the CNI plugins too; alone when no Kubernetes version is named.
     #[arg(long)]
     nodes: bool,
+    /// The images that every node needs (pause, CoreDNS) as archives, built: for nodes that reach no registry. Comes with `--nodes --build`.
+    #[arg(long)]
+    images: bool,
     /// Everything in the catalogue.
-    #[arg(long, conflicts_with_all = ["kubernetes", "helm", "nodes"])]
+    #[arg(long, conflicts_with_all = ["kubernetes", "helm", "nodes", "images"])]
     all: bool,
     /// The architecture; this machine's when not given.
     #[arg(long, value_enum)]
@@ -107,7 +110,7 @@ fn wants(fetch: &Fetch, arch: Arch, configured: Option<KubernetesVersion>) -> an
         return Ok(Want::all(arch));
     }
     let mut versions = fetch.kubernetes.clone();
-    if versions.is_empty() && !fetch.helm && !fetch.nodes {
+    if versions.is_empty() && !fetch.helm && !fetch.nodes && !fetch.images {
         versions.push(configured.unwrap_or(catalogue::default_version()));
     }
     let mut wants = Vec::new();
@@ -119,6 +122,9 @@ fn wants(fetch: &Fetch, arch: Arch, configured: Option<KubernetesVersion>) -> an
     }
     if fetch.nodes {
         wants.extend(Want::node_set(arch));
+    }
+    if fetch.images || (fetch.nodes && fetch.build == BuildMode::Always) {
+        wants.push(Want::images(arch));
     }
     let mut seen = std::collections::BTreeSet::new();
     wants.retain(|want| seen.insert(want.clone()));
@@ -227,6 +233,8 @@ mod tests {
         assert_eq!(names(&["--kubernetes=1.34.4", "--kubernetes", "v1.36.3"]), ["kubernetes-1.34.4", "etcd-3.6.13", "kubernetes-1.36.3"]);
         assert_eq!(names(&["--helm"]), ["helm-4.3.1"]);
         assert_eq!(names(&["--nodes"]).len(), 3);
+        assert_eq!(names(&["--images"]), ["images-pause-3.10.1+coredns-1.13.1"]);
+        assert_eq!(names(&["--nodes", "--build"]).len(), 4);
         assert!(wants(&fetch(&["--kubernetes", "1.33.1"]), Arch::Amd64, None).is_err());
         let configured = wants(&fetch(&[]), Arch::Amd64, Some(KubernetesVersion::new(1, 34, 4))).unwrap();
         assert_eq!(configured[0].version, "1.34.4");

@@ -21,6 +21,23 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// So many of the log's last lines stand in an error.
 const TAIL: usize = 15;
 
+/// Where a module is, as `go mod download -json` says.
+#[derive(Debug, serde::Deserialize)]
+pub(super) struct Downloaded {
+    #[serde(rename = "GoMod")]
+    go_mod: PathBuf,
+    /// The folder of its files.
+    #[serde(rename = "Dir")]
+    pub(super) dir: PathBuf,
+}
+
+impl Downloaded {
+    /// The text of its `go.mod`.
+    pub(super) fn go_mod(&self) -> Result<String, AssetError> {
+        fs::read_to_string(&self.go_mod).map_err(|e| AssetError::io(&self.go_mod, e))
+    }
+}
+
 /// Go on this machine, and the folder it works in.
 #[derive(Debug)]
 pub(super) struct Go {
@@ -73,18 +90,34 @@ impl Go {
         Ok(())
     }
 
-    /// Downloads a module and gives its `go.mod`.
-    pub(super) async fn download(&self, module: &str, version: &str, meter: &dyn Meter) -> Result<String, AssetError> {
-        #[derive(serde::Deserialize)]
-        struct Downloaded {
-            #[serde(rename = "GoMod")]
-            go_mod: PathBuf,
-        }
+    /// Downloads a module.
+    pub(super) async fn download(&self, module: &str, version: &str, meter: &dyn Meter) -> Result<Downloaded, AssetError> {
         meter.note(module);
         let json = self.run(&["mod", "download", "-json", &format!("{module}@{version}")], meter).await?;
-        let said: Downloaded = serde_json::from_str(&json)
-            .map_err(|e| AssetError::Build(format!("`go mod download` of {module}@{version} said nothing useful ({e})")))?;
-        fs::read_to_string(&said.go_mod).map_err(|e| AssetError::io(&said.go_mod, e))
+        serde_json::from_str(&json)
+            .map_err(|e| AssetError::Build(format!("`go mod download` of {module}@{version} said nothing useful ({e})")))
+    }
+
+    /// Compiles one file of C into a static program without libraries of its own.
+    pub(super) async fn compile_c(&self, source: &Path, defines: &[String], target: &Path) -> Result<(), AssetError> {
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "gcc".to_owned());
+        let remedy = "building pause needs a C compiler and the static libc: run `apt-get install gcc libc6-dev`";
+        if self.arch != Arch::host() && std::env::var_os("CC").is_none() {
+            return Err(AssetError::Build(format!("pause is compiled from C: set CC to a cross compiler for {}", self.arch.name())));
+        }
+        let mut command = Command::new(&compiler);
+        command.args(["-Os", "-Wall", "-Werror", "-static"]).args(defines).arg("-o").args([target, source]);
+        let ran = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = match tokio::time::timeout(LIMIT, ran).await {
+            Ok(ran) => ran.map_err(|e| AssetError::Build(format!("{compiler} cannot be run ({e}): {remedy}")))?,
+            Err(_) => return Err(AssetError::Build(format!("{compiler} does not end"))),
+        };
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.lines().rev().take(TAIL).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n  ");
+        Err(AssetError::Build(format!("`{compiler}` failed ({}):\n  {said}\n{remedy}", output.status)))
     }
 
     /// Builds one package into `target`.

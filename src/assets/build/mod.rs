@@ -4,6 +4,7 @@
 //! do the rest. What is built says its version before it is accepted.
 
 mod go;
+mod images;
 mod recipe;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use super::catalogue::{Arch, Want};
+use super::catalogue::{Arch, Kind, Want};
 use super::disk::{self, Staging};
 use super::manifest::{FileRecord, Manifest, Source};
 use super::progress::ProgressSink;
@@ -41,12 +42,13 @@ pub(super) async fn build(want: &Want, staging: &Staging, sink: &dyn ProgressSin
     }
     sink.step(&format!("{want}: building with {}; the first time takes minutes", go.version()));
     let (module, version) = (recipe.modules[0].0, &recipe.modules[0].1);
-    let primary = go.download(module, version, &*sink.meter(&format!("modules of {want}"), None)).await?;
+    let primary = go.download(module, version, &*sink.meter(&format!("modules of {want}"), None)).await?.go_mod()?;
     write(&dir.join("go.mod"), &recipe.go_mod(&primary))?;
     if let Some(main) = recipe.main {
         write(&dir.join("main.go"), main)?;
     }
-    let tree = staging.tree();
+    let tree = if want.kind == Kind::Images { staging.scratch("programs") } else { staging.tree() };
+    disk::make_dir(&tree)?;
     let mut files = BTreeMap::new();
     for program in &recipe.programs {
         let meter = sink.meter(&format!("{} {}", program.file, want.version), None);
@@ -60,6 +62,9 @@ pub(super) async fn build(want: &Want, staging: &Staging, sink: &dyn ProgressSin
         for (program, args, expected) in &recipe.says {
             go.check_says(&tree.join(program), args, expected).await?;
         }
+    }
+    if want.kind == Kind::Images {
+        files = images::pack(want, &tree, staging, &go, sink).await?;
     }
     Ok(Manifest::new(want, files))
 }
@@ -89,4 +94,11 @@ fn finish(path: &Path, origin: String) -> Result<FileRecord, AssetError> {
     };
     let (sha256, size) = done().map_err(|e| AssetError::io(path, e))?;
     Ok(FileRecord { sha256, size, source: Source::Built, origin, link: None, stamp: None })
+}
+
+/// Makes an archive last that programs read and nobody runs, and records it.
+fn finish_archive(path: &Path, origin: String) -> Result<FileRecord, AssetError> {
+    let record = finish(path, origin)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644)).map_err(|e| AssetError::io(path, e))?;
+    Ok(record)
 }

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use crate::assets::AssetError;
-use crate::assets::catalogue::{Kind, Want};
+use crate::assets::catalogue::{COREDNS, Kind, Want};
 
 /// The one program that is all programs of Kubernetes, by the name it is called by: tenants that run the same file share its text.
 const KUBERNETES_MAIN: &str = include_str!("kubernetes.go.txt");
 
-/// How one item is built.
+/// How one item is built; for images, how the programs in them are that Go builds.
 #[derive(Debug)]
 pub(super) struct Recipe {
     /// Modules and their versions; the first is the item's own, and says which Go it wants.
@@ -117,6 +117,14 @@ impl Recipe {
                     format!("-X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=v{v}"),
                 )
             },
+            Kind::Images => Self {
+                says: vec![("coredns", &["-version"], format!("CoreDNS-{COREDNS}"))],
+                ..plain(
+                    vec![("github.com/coredns/coredns", format!("v{COREDNS}"))],
+                    vec![program("coredns", "github.com/coredns/coredns")],
+                    String::new(),
+                )
+            },
         })
     }
 
@@ -168,7 +176,7 @@ mod tests {
 
     #[test]
     fn every_item_of_the_catalogue_has_a_recipe_for_each_of_its_programs() {
-        for want in Want::all(Arch::Amd64) {
+        for want in Want::all(Arch::Amd64).into_iter().filter(|want| want.kind != Kind::Images) {
             let recipe = Recipe::of(&want).unwrap();
             let made: Vec<&str> = recipe.programs.iter().map(|p| p.file).chain(recipe.links.iter().copied()).collect();
             for name in want.kind.programs() {

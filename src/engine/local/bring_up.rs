@@ -17,20 +17,20 @@ use super::confine::Place;
 use super::confine::cgroup::CgroupLimits;
 use super::materialise::{self, Readers};
 use super::nodes::Nodes;
-use super::plane::{Asked, Events, Plane, terminator_tls};
+use super::plane::{Asked, Events, Plane, terminator_tls, tunnel_tls};
 
 use super::supervise::{Data, Desired, Supervisor};
 use super::{Inner, capacity, locked, status, watch as upkeep};
 use crate::domain::cluster::{Cluster, ClusterStatus, LocalAllotment};
 use crate::domain::{ClusterId, Timestamp};
-use crate::engine::plan::{self, COMPONENTS, Layout};
+use crate::engine::plan::{self, COMPONENTS, Layout, ports};
 use crate::engine::{EngineError, Progress, keys};
 use crate::pki::cluster::{ClusterPki, Files};
 use crate::pki::leaves::LeafOptions;
 use crate::process::{Process, ProcessSpec, adopt, program_identity};
 use crate::store;
 use crate::tunnel::terminator::targets::NoNodes;
-use crate::tunnel::{Terminator, TerminatorOptions, authorization_config, egress_selector_config, webhook_kubeconfig};
+use crate::tunnel::{NodeOptions, Terminator, TerminatorOptions, authorization_config, egress_selector_config, webhook_kubeconfig};
 
 /// The authorizers, below the run folder.
 pub(super) const AUTHORIZATION: &str = "authorization.yaml";
@@ -200,6 +200,9 @@ impl Inner {
         plane.asked.renew(address, pki, &run_dir)?;
         if let Some(terminator) = &*locked(&plane.terminator) {
             terminator.renew(&terminator_tls(pki, &run_dir)?)?;
+            if let Some(tunnels) = terminator.tunnels() {
+                tunnels.renew(&tunnel_tls(pki, &run_dir)?)?;
+            }
         }
         Ok(())
     }
@@ -274,7 +277,15 @@ impl Inner {
             tls: terminator_tls(pki, &run_dir)?,
             revocations: revoked,
             targets: Arc::new(NoNodes),
-            nodes: None,
+            nodes: Some(NodeOptions {
+                listen: (allotment.address, ports::TERMINATOR).into(),
+                tls: tunnel_tls(pki, &run_dir)?,
+                table: nodes.table.subscribe(),
+                desk: nodes.desk.clone(),
+                api_server: (allotment.address, ports::API_SERVER).into(),
+                api_local_address: cluster.spec.api_local_address,
+                ambient: self.tools.ambient.clone(),
+            }),
         })?;
         let adopted = self.adopt(cluster.id, allotment, specs).await;
         let journal = Arc::new(Events::of(&self.tools.store, &self.tools.ambient, cluster));

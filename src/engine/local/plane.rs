@@ -23,7 +23,7 @@ use crate::pki::Authority;
 use crate::pki::cluster::{ClusterPki, files};
 use crate::store::{self, Store};
 use crate::tunnel::terminator::nodes::NodeTable;
-use crate::tunnel::{Terminator, TerminatorTls};
+use crate::tunnel::{Terminator, TerminatorTls, TunnelTls};
 
 /// A control plane that runs here.
 pub(super) struct Plane {
@@ -91,6 +91,15 @@ pub(super) fn terminator_tls(pki: &ClusterPki, run_dir: &Path) -> anyhow::Result
         ca_pem: pki.authority(Authority::Terminator).cert_pem.clone(),
         cert_pem: read(run_dir, files::TERMINATOR_CERT)?,
         key_pem: read(run_dir, files::TERMINATOR_KEY)?,
+    })
+}
+
+/// What the terminator proves itself to nodes with, as it is on the disk.
+pub(super) fn tunnel_tls(pki: &ClusterPki, run_dir: &Path) -> anyhow::Result<TunnelTls> {
+    Ok(TunnelTls {
+        client_ca_pem: pki.authority(Authority::Client).cert_pem.clone(),
+        cert_pem: read(run_dir, files::TUNNEL_CERT)?,
+        key_pem: read(run_dir, files::TUNNEL_KEY)?,
     })
 }
 

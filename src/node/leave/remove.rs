@@ -130,8 +130,9 @@ impl Remover {
         }
     }
 
-    /// The folders that only this machine's membership has, the journal's last; then those that were made above them.
+    /// What only this machine's membership has, the journal's folder last; then those that were made above them.
     pub fn own_folders(&mut self, made: &[Made], layout: &Layout) {
+        self.file(&layout.node_yaml());
         for folder in [layout.run_dir(), layout.log_dir(), layout.root().join("opt/kubebyon"), layout.state_dir()] {
             self.tree(&folder);
         }

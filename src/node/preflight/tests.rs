@@ -83,19 +83,20 @@ fn what_was_mended_is_found_no_more() {
     assert_eq!(found(&facts, &wanted(&facts)), (vec![], vec!["selinux"]));
 }
 
+type Change = fn(&mut Facts, &mut Wanted);
+
 #[test]
 fn each_fault_of_the_system_is_found() {
     let facts = Fixture::debian().facts();
     let good = wanted(&facts);
-    type Change = fn(&mut Facts, &mut Wanted);
     let errors: [(&str, Change); 14] = [
         ("privileges", |facts, _| facts.probed.root = false),
         ("architecture", |facts, _| facts.probed.architecture = "riscv64".into()),
         ("name", |_, wanted| wanted.name = "localhost".into()),
         ("service", |facts, _| facts.systemd = false),
         ("kernel", |facts, _| facts.kernel.version = Some((4, 18))),
-        ("modules", |facts, _| drop(facts.kernel.modules.insert("overlay", crate::node::machine::ModuleState::Missing))),
-        ("cgroups", |facts, _| drop(facts.cgroups.controllers.remove("pids"))),
+        ("modules", |facts, _| _ = facts.kernel.modules.insert("overlay", crate::node::machine::ModuleState::Missing)),
+        ("cgroups", |facts, _| _ = facts.cgroups.controllers.remove("pids")),
         ("programs", |_, wanted| wanted.packages = false),
         ("memory", |facts, _| facts.memory = 256 << 20),
         ("disk", |facts, _| facts.probed.disk_free = Some(900 << 20)),
@@ -111,7 +112,7 @@ fn each_fault_of_the_system_is_found() {
     }
     let warnings: [(&str, Change); 7] = [
         ("kernel", |facts, _| facts.kernel.version = Some((5, 10))),
-        ("modules", |facts, _| drop(facts.kernel.modules.insert("vxlan", crate::node::machine::ModuleState::Missing))),
+        ("modules", |facts, _| _ = facts.kernel.modules.insert("vxlan", crate::node::machine::ModuleState::Missing)),
         ("cgroups", |facts, _| facts.cgroups.version = 1),
         ("swap", |facts, _| facts.swap.push("/dev/sda2".into())),
         ("memory", |facts, _| facts.memory = 512 << 20),

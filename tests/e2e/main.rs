@@ -14,4 +14,5 @@ mod development;
 mod faults;
 mod lifecycle;
 mod machine_output;
+mod nodes;
 mod openapi;

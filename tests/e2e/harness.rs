@@ -50,6 +50,8 @@ pub fn kubectl() -> PathBuf {
 /// A running platform.
 pub struct Platform {
     pub dir: tempfile::TempDir,
+    /// The address that it listens on, and that it hands out.
+    pub address: String,
     pub port: u16,
     pub config: PathBuf,
     daemon: Option<Child>,
@@ -72,8 +74,8 @@ fn free_node_ports() -> u16 {
     }
 }
 
-fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+fn free_port(address: &str) -> u16 {
+    std::net::TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
 }
 
 impl Platform {
@@ -91,18 +93,23 @@ impl Platform {
 
     /// Everything but the daemon.
     pub fn prepare(extra: &str) -> Self {
+        Self::prepare_at("127.0.0.1", extra)
+    }
+
+    /// The same at another address of this machine.
+    pub fn prepare_at(address: &str, extra: &str) -> Self {
         let dir = tempfile::Builder::new().prefix("kubebyon-e2e-").tempdir().unwrap();
-        let port = free_port();
+        let port = free_port(address);
         let first = free_node_ports();
         let config = dir.path().join("kubebyon.yaml");
         let text = format!(
-            "data_dir: {data}\nlisten: 127.0.0.1:{port}\nadvertise_address: 127.0.0.1:{port}\nnodeport_range: {first}-{last}\nassets:\n  dir: {assets}\n{extra}",
+            "data_dir: {data}\nlisten: {address}:{port}\nadvertise_address: {address}:{port}\nnodeport_range: {first}-{last}\nassets:\n  dir: {assets}\n{extra}",
             data = dir.path().join("data").display(),
             last = first + 19,
             assets = assets_dir().display(),
         );
         std::fs::write(&config, text).unwrap();
-        Self { dir, port, config, daemon: None, environment: Vec::new(), uid: None, binary: None }
+        Self { dir, address: address.to_owned(), port, config, daemon: None, environment: Vec::new(), uid: None, binary: None }
     }
 
     pub fn data_dir(&self) -> PathBuf {

@@ -101,7 +101,8 @@ async fn own_identity(store: &Store, ambient: &Ambient, keys: &Keys) -> anyhow::
     serde_json::from_slice(&keys.platform.open(CONTEXT, &sealed)?).context("the platform's own authority cannot be read from the store")
 }
 
-/// Signs the leaf for the platform's names and records it; gives the chain.
+/// Signs the leaf for the platform's names and records it; gives the chain. The authority is part of it: joining machines know it by its hash
+/// alone, and take it from here.
 async fn sign(store: &Store, ambient: &Ambient, own: &OwnIdentity, addressing: &CurrentAddressing) -> anyhow::Result<String> {
     let names = addressing.get().platform_names;
     let profile = LeafProfile {
@@ -125,7 +126,7 @@ async fn sign(store: &Store, ambient: &Ambient, own: &OwnIdentity, addressing: &
     let mut tx = store.begin().await?;
     store::certificates::record(&mut tx, &[record]).await?;
     tx.commit().await?;
-    Ok(issued.cert_pem)
+    Ok(format!("{}\n{}", issued.cert_pem.trim_end(), own.authority.cert_pem))
 }
 
 /// Writes what everybody may read; whole or not at all.

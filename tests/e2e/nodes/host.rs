@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::network::{Lan, Network};
 use super::sweep;
-use crate::harness::{alive, assets_dir, binary, eventually, signal};
+use crate::harness::{alive, binary, eventually, signal};
 
 /// Where the program under test is, on each machine.
 pub const KUBEBYON: &str = "/run/test/kubebyon";
@@ -139,11 +139,6 @@ impl TestHost {
         self.ok(&["bash", "-ec", line])
     }
 
-    /// Runs kubebyon in it.
-    pub fn kubebyon(&self, args: &[&str]) -> Output {
-        self.run(&[&[KUBEBYON], args].concat())
-    }
-
     /// Starts a program that goes on by itself, as a supervisor would; its output goes to `/var/log/test-NAME.log`.
     pub fn spawn(&self, name: &str, args: &[&str]) {
         let start = format!("setsid \"$@\" >>/var/log/test-{name}.log 2>&1 </dev/null &");
@@ -232,14 +227,6 @@ impl TestHost {
     pub fn upper(&self) -> PathBuf {
         self.folder.join("kept/upper")
     }
-
-    /// Takes an image archive in, as `docker load` would.
-    pub fn import(&self, archive: &Path) {
-        let ctr = "/opt/kubebyon/bin/ctr";
-        let place = format!("/run/test/{}", archive.file_name().unwrap().to_str().unwrap());
-        std::fs::copy(archive, format!("/proc/{}/root{place}", self.init())).unwrap();
-        self.ok(&[ctr, "--address", "/run/kubebyon-node/containerd.sock", "-n", "k8s.io", "images", "import", &place]);
-    }
 }
 
 impl Drop for TestHost {
@@ -266,9 +253,4 @@ pub fn init_of(shell: i32) -> i32 {
         .flat_map(children)
         .find(|pid| std::fs::read_link(format!("/proc/{pid}/ns/pid")).is_ok_and(|space| space != own))
         .expect("the machine has a first process")
-}
-
-/// The folder of the assets' image archives.
-pub fn images() -> PathBuf {
-    assets_dir().join("images")
 }

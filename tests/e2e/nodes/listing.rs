@@ -13,9 +13,8 @@ use super::host::TestHost;
 pub struct Listing(BTreeMap<String, String>);
 
 /// What programs that have nothing to do with nodes write at any time.
-const PASSING: [&str; 9] = [
-    "/tmp", "/run/systemd", "/run/log", "/run/dbus", "/var/log/journal", "/var/log/test-", "/var/lib/systemd", "/root", "/run/test",
-];
+const PASSING: [&str; 9] =
+    ["/tmp", "/run/systemd", "/run/log", "/run/dbus", "/var/log/journal", "/var/log/test-", "/var/lib/systemd", "/root", "/run/test"];
 
 impl TestHost {
     /// Its looks. Of its root's files, those that differ from this machine's are listed: the upper layer of its overlay has them.
@@ -42,9 +41,18 @@ impl TestHost {
             ("nft", "nft list ruleset"),
             ("iptables", "! command -v iptables-save >/dev/null || iptables-save | grep -v '^#'; true"),
             ("mounts", "awk '{ print $5 }' /proc/self/mountinfo | sort"),
-            ("cgroups", "find /sys/fs/cgroup -mindepth 2 -type d | grep -v '/system.slice\\|/init.scope\\|/user.slice\\|\\.mount$' | sort; true"),
-            ("processes", "ps -eo comm= | grep -v '^\\(ps\\|bash\\|sleep\\|sort\\|awk\\|grep\\|find\\|systemd.*\\|(sd-pam)\\|dbus-daemon\\|agetty\\|cron\\|polkitd\\)' | sort; true"),
-            ("settings", "sysctl -a 2>/dev/null | grep -E '^(net.ipv4.(ip_forward|conf.*.(forwarding|rp_filter))|net.bridge|net.netfilter.nf_conntrack_max|vm.(overcommit_memory|panic_on_oom)|kernel.panic|fs.inotify.max) ?' | grep -v 'conf.eth\\|veth' | sort; true"),
+            (
+                "cgroups",
+                "find /sys/fs/cgroup -mindepth 2 -type d | grep -v '/system.slice\\|/init.scope\\|/user.slice\\|\\.mount$' | sort; true",
+            ),
+            (
+                "processes",
+                "ps -eo comm= | grep -v '^\\(ps\\|bash\\|sleep\\|sort\\|awk\\|grep\\|find\\|systemd.*\\|(sd-pam)\\|dbus-daemon\\|agetty\\|cron\\|polkitd\\)' | sort; true",
+            ),
+            (
+                "settings",
+                "sysctl -a 2>/dev/null | grep -E '^(net.ipv4.(ip_forward|conf.*.(forwarding|rp_filter))|net.bridge|net.netfilter.nf_conntrack_max|vm.(overcommit_memory|panic_on_oom)|kernel.panic|fs.inotify.max) ?' | grep -v 'conf.eth\\|veth' | sort; true",
+            ),
         ] {
             all.insert(format!("<{aspect}>"), self.shell(line).trim().to_owned());
         }

@@ -6,3 +6,4 @@ mod network;
 mod sweep;
 
 mod machines;
+mod unfit;

@@ -64,7 +64,9 @@ pub async fn run(options: &Options, layout: &Layout, show: &dyn Show) -> anyhow:
         show.note(&format!("{error:#}; what the journal of the join notes is undone"));
         None
     });
-    if membership.is_none() && made.is_empty() && !layout.state_dir().exists() {
+    // An owner may have a disk mounted at an empty place of a node's, beside a kubelet that is none of ours.
+    let anything = std::fs::read_dir(layout.state_dir()).is_ok_and(|mut entries| entries.next().is_some());
+    if membership.is_none() && made.is_empty() && !anything {
         return Ok(Left { nothing: true, name: None, told: false, failures: Vec::new() });
     }
     let told = ask(options, layout, membership.as_ref(), show).await;

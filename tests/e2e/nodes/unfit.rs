@@ -63,8 +63,12 @@ fn a_join_that_cannot_go_well_says_why_and_changes_nothing() {
     let said = String::from_utf8_lossy(&preview.stdout).into_owned();
     assert!(said.contains("A join would") && said.contains("SHA-256"), "{said}\n{}", String::from_utf8_lossy(&preview.stderr));
     unchanged("a dry run");
+    // Somebody else's kubelet is none of ours.
+    host.write("/var/lib/kubelet/config.yaml", "a stranger's");
     let left = host.ok(&[KUBEBYON, "leave"]);
     assert!(left.contains("there is nothing left of one"), "{left}");
+    assert_eq!(host.read("/var/lib/kubelet/config.yaml"), "a stranger's");
+    host.shell("rm /var/lib/kubelet/config.yaml");
     unchanged("leaving without having joined");
     let status = host.fails(&[KUBEBYON, "status"]);
     assert!(status.contains("this machine is no node"), "{status}");

@@ -23,6 +23,9 @@ for purpose in "$@"; do
     tests)
       need python3 python3
       need openssl openssl
+      # Machines for tests.
+      need unshare util-linux
+      need sysctl procps
       python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
       ;;
     *) fail "$purpose is no purpose: nodes, tests" ;;

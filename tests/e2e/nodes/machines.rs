@@ -60,7 +60,7 @@ fn a_machine_can_have_systemd_and_a_small_disk() {
     let host = TestHost::start(&network, &network.lan(), "m2", &network.at(9), Options { systemd: true, disk_mib: Some(64) });
     host.shell("systemctl is-active basic.target");
     host.shell(
-        "printf '[Service]\\nExecStart=/bin/sleep 8888\\n' >/etc/systemd/system/x.service; systemctl daemon-reload; systemctl start x",
+        "printf '[Service]\\nType=exec\\nExecStart=/bin/sleep 8888\\n' >/etc/systemd/system/x.service; systemctl daemon-reload; systemctl start x",
     );
     assert!(host.process("sleep").is_some());
     let full = host.fails(&["dd", "if=/dev/zero", "of=/var/lib/kubebyon-node/zero", "bs=1M", "count=100"]);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncWrite;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -84,7 +85,7 @@ impl Control<'_> {
         let mut table = self.shared.table.clone();
         table.mark_changed();
         let rate = Bucket::new(FRAME_RATE.0, FRAME_RATE.1);
-        let mut known: Option<NodeState> = None;
+        let mut known = None;
         let mut tell_at: Option<Instant> = Some(Instant::now());
         let (mut heard, mut pinged) = (Instant::now(), None);
         loop {
@@ -118,11 +119,14 @@ impl Control<'_> {
                 () = sleep_until(tell_at.unwrap_or(heard)), if tell_at.is_some() => {
                     tell_at = None;
                     let state = state::of(&self.shared.table.borrow(), self.link.id);
-                    if let Some(state) = state.filter(|state| known.as_ref() != Some(state)) {
-                        if !say(&mut writer, &FromPlatform::State(state.clone())).await {
+                    if let Some(state) = state
+                        && let digest = Some(digest(&state))
+                        && known != digest
+                    {
+                        if !say(&mut writer, &FromPlatform::State(state)).await {
                             return "it takes nothing";
                         }
-                        known = Some(state);
+                        known = digest;
                     }
                 }
                 () = sleep_until(silent_until) => {
@@ -198,6 +202,11 @@ impl Control<'_> {
         drop(timeout(LAST_ANSWERS, answers).await);
         tell_end(writer, fate, message).await;
     }
+}
+
+/// What tells one state from another: of a large cluster a state is large, and there is one for each node.
+fn digest(state: &NodeState) -> [u8; 32] {
+    Sha256::digest(serde_json::to_vec(state).unwrap_or_default()).into()
 }
 
 /// Writes a frame; `false`: it was not taken in time.

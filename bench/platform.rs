@@ -10,6 +10,7 @@ mod harness;
 mod bare;
 mod measure;
 mod reads;
+mod tunnel;
 
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,9 @@ const ROUNDS: usize = 5;
 
 fn main() {
     let _ = rustls::crypto::ring::default_provider().install_default();
+    if let Some(fleet) = std::env::var_os(tunnel::FLEET) {
+        return tunnel::be_fleet(std::path::Path::new(&fleet));
+    }
     let only: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/bench/results.json");
     // With names, only these are measured anew.
@@ -35,6 +39,8 @@ fn main() {
         ("start", start),
         ("binary", size),
         ("reads", reads::reads),
+        ("tunnel_stream", tunnel::stream),
+        ("tunnels", tunnel::tunnels),
     ] {
         if !only.is_empty() && !only.iter().any(|wanted| wanted == name) {
             continue;

@@ -42,7 +42,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
 fn body_problem(rejection: &BytesRejection) -> Problem {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        Problem::new(Kind::TooLarge, format!("the body has more than {BODY_LIMIT} bytes"))
+        Problem::new(Kind::TooLarge, "the body is larger than what is taken here")
     } else {
         Problem::new(Kind::BadRequest, "the body ended before it was whole; send it again")
     }

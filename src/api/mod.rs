@@ -6,12 +6,14 @@
 //! [`state`]; `cli` wires them.
 //! May import: `domain`, `store`, `queue`.
 
+pub mod assets;
 pub mod auth;
 pub mod conditional;
 pub mod events;
 pub mod extract;
 pub mod health;
 pub mod idempotency;
+pub mod join;
 pub mod middleware;
 pub mod openapi;
 pub mod problem;

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::Invalid;
+use crate::domain::work::Refusal;
 use crate::store;
 
 /// The media type of problems.
@@ -57,6 +58,14 @@ kinds! {
     BadCredentials = "bad-credentials", UNAUTHORIZED, "Name or password is wrong";
     /// The caller may see it, and may not do this.
     Forbidden = "forbidden", FORBIDDEN, "Not allowed";
+    /// There is no such join token, or its secret is another.
+    JoinTokenUnknown = "join-token-unknown", FORBIDDEN, "The join token is not known";
+    /// The join token ended.
+    JoinTokenExpired = "join-token-expired", FORBIDDEN, "The join token has ended";
+    /// The join token has no use left.
+    JoinTokenUsedUp = "join-token-used-up", FORBIDDEN, "The join token is used up";
+    /// The join token was revoked.
+    JoinTokenRevoked = "join-token-revoked", FORBIDDEN, "The join token was revoked";
     /// A request with a cookie came from another site.
     CrossSite = "cross-site", FORBIDDEN, "The request came from another site";
     /// Not there, or not to be seen.
@@ -69,6 +78,16 @@ kinds! {
     Conflict = "conflict", CONFLICT, "Not in its present state";
     /// The cluster is not ready.
     NotReady = "not-ready", CONFLICT, "The cluster is not ready";
+    /// The cluster's deletion was asked for.
+    ClusterDeleting = "cluster-deleting", CONFLICT, "The cluster is being deleted";
+    /// Machines cannot join a cluster of this engine.
+    TakesNoNodes = "takes-no-nodes", CONFLICT, "Machines cannot join this cluster";
+    /// The node's removal was asked for and has not come to its end.
+    NodeLeaving = "node-leaving", CONFLICT, "The node is being removed";
+    /// The machine is a node under another name.
+    OtherName = "other-name", CONFLICT, "The machine is a node under another name";
+    /// The platform lacks programs that the machine needs.
+    ProgramsMissing = "programs-missing", CONFLICT, "The platform lacks programs for this machine";
     /// The platform has no room for more.
     NoCapacity = "no-capacity", CONFLICT, "No room for another cluster";
     /// The configuration fixes the setting.
@@ -165,6 +184,23 @@ impl Problem {
         problem
     }
 
+    /// Why a machine does not become a node.
+    pub fn refused(refusal: Refusal, why: impl Into<String>) -> Self {
+        let kind = match refusal {
+            Refusal::TokenUnknown => Kind::JoinTokenUnknown,
+            Refusal::TokenExpired => Kind::JoinTokenExpired,
+            Refusal::TokenUsedUp => Kind::JoinTokenUsedUp,
+            Refusal::TokenRevoked => Kind::JoinTokenRevoked,
+            Refusal::ClusterDeleting => Kind::ClusterDeleting,
+            Refusal::TakesNoNodes => Kind::TakesNoNodes,
+            Refusal::NameInvalid | Refusal::RequestInvalid => Kind::Invalid,
+            Refusal::NameTaken => Kind::NameTaken,
+            Refusal::NodeLeaving => Kind::NodeLeaving,
+            Refusal::OtherName => Kind::OtherName,
+        };
+        Self::new(kind, why)
+    }
+
     /// The platform failed; the cause is logged here and stays here.
     pub fn internal(doing: &str, cause: &anyhow::Error) -> Self {
         tracing::error!(error = format!("{cause:#}"), "{doing} failed");
@@ -244,6 +280,25 @@ mod tests {
         for kind in Kind::ALL {
             assert!(seen.insert(kind.uri()), "{}", kind.uri());
             assert!(kind.status().is_client_error() || kind.status().is_server_error());
+        }
+    }
+
+    #[test]
+    fn refusals_have_the_status_that_they_say() {
+        for refusal in [
+            Refusal::TokenUnknown,
+            Refusal::TokenExpired,
+            Refusal::TokenUsedUp,
+            Refusal::TokenRevoked,
+            Refusal::ClusterDeleting,
+            Refusal::TakesNoNodes,
+            Refusal::NameInvalid,
+            Refusal::NameTaken,
+            Refusal::NodeLeaving,
+            Refusal::OtherName,
+            Refusal::RequestInvalid,
+        ] {
+            assert_eq!(Problem::refused(refusal, "no").status, refusal.http_status(), "{refusal:?}");
         }
     }
 

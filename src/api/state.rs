@@ -9,9 +9,12 @@ use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
+use super::assets::Downloads;
 use super::auth::{Passwords, Throttle};
 use super::events::Slots;
+use super::join::Limits;
 use crate::domain::access::Addressing;
+use crate::domain::join::{ProgramFile, Trust};
 use crate::domain::{Ambient, ClusterId, EngineKind, KubernetesVersion};
 use crate::store::Store;
 
@@ -125,6 +128,57 @@ pub trait Credentials: Send + Sync {
     fn open_sealed(&self, context: &str, sealed: &[u8]) -> anyhow::Result<Zeroizing<Vec<u8>>>;
 }
 
+/// How machines that join know the platform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinTrust {
+    /// What their tokens say.
+    pub trust: Trust,
+    /// SHA-256 of the SubjectPublicKeyInfo of the served certificate, base64: what curl pins before there is a kubebyon on the
+    /// machine. Absent: every machine trusts the certificate.
+    pub pin: Option<String>,
+}
+
+/// The platform's own certificate.
+pub trait Identity: Send + Sync {
+    /// How the platform is known at a host.
+    ///
+    /// # Errors
+    /// It cannot be known there: why and what to do, a sentence.
+    fn trust(&self, host: &str) -> Result<JoinTrust, String>;
+}
+
+/// What a machine fetches to become a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeSet {
+    /// The programs.
+    pub programs: Vec<ProgramFile>,
+    /// Image archives.
+    pub images: Vec<ProgramFile>,
+}
+
+/// A file that machines fetch, open at its beginning.
+#[derive(Debug)]
+pub struct NodeFile {
+    /// The file; nobody else reads from this handle.
+    pub file: std::fs::File,
+    /// Its size in bytes.
+    pub size: u64,
+    /// The SHA-256 of its content, in hex.
+    pub sha256: String,
+}
+
+/// Files that machines fetch: below `/assets/`.
+#[async_trait]
+pub trait NodeFiles: Send + Sync {
+    /// What a node with this version of Kubernetes fetches, on an architecture of [`crate::domain::join::ARCHITECTURES`]. The inner
+    /// `Err`: something is missing here; what, and the command that brings it, as a sentence.
+    async fn set(&self, version: KubernetesVersion, architecture: &str) -> anyhow::Result<Result<NodeSet, String>>;
+    /// The kubebyon for an architecture; the inner `Err` as above.
+    async fn kubebyon(&self, architecture: &str) -> anyhow::Result<Result<ProgramFile, String>>;
+    /// The file at a path below `/assets/`; `None`: there is none that machines may have.
+    async fn open(&self, path: &str) -> anyhow::Result<Option<NodeFile>>;
+}
+
 /// The parts that the API needs and may not import.
 #[derive(Clone)]
 pub struct Ports {
@@ -140,6 +194,10 @@ pub struct Ports {
     pub fixed: Arc<dyn SettingsFixed>,
     /// Keys and kubeconfig files.
     pub credentials: Arc<dyn Credentials>,
+    /// The platform's own certificate.
+    pub identity: Arc<dyn Identity>,
+    /// Files that machines fetch.
+    pub node_files: Arc<dyn NodeFiles>,
 }
 
 /// What the configuration says of the API.
@@ -159,6 +217,8 @@ pub struct Options {
     pub request_timeout: Duration,
     /// How long a request waits for the job that it enqueued.
     pub job_wait: Duration,
+    /// The image that holds a pod's namespaces on nodes, by reference.
+    pub pause_image: String,
 }
 
 impl Options {
@@ -172,6 +232,7 @@ impl Options {
             session_ttl: Duration::from_secs(12 * 3600),
             request_timeout: Duration::from_secs(60),
             job_wait: Duration::from_secs(30),
+            pause_image: "registry.k8s.io/pause:3.10.1".to_owned(),
         }
     }
 }
@@ -192,6 +253,8 @@ pub struct ApiState {
     pub(super) passwords: Arc<Passwords>,
     pub(super) throttle: Arc<Throttle>,
     pub(super) slots: Arc<Slots>,
+    pub(super) joins: Arc<Limits>,
+    pub(super) downloads: Arc<Downloads>,
 }
 
 impl ApiState {
@@ -206,6 +269,8 @@ impl ApiState {
             draining,
             throttle: Arc::default(),
             slots: Arc::default(),
+            joins: Arc::default(),
+            downloads: Arc::default(),
         }
     }
 }

@@ -21,7 +21,8 @@ pub async fn for_result<T: DeserializeOwned>(state: &ApiState, id: JobId) -> Res
     match for_job(state, id).await? {
         Outcome::Succeeded(value) => match serde_json::from_value(value) {
             Ok(Answer::Done(result)) => Ok(result),
-            Ok(Answer::Refused { refused, .. }) => Err(Problem::new(Kind::Conflict, refused)),
+            Ok(Answer::Refused { refused, kind: Some(kind) }) => Err(Problem::refused(kind, refused)),
+            Ok(Answer::Refused { refused, kind: None }) => Err(Problem::new(Kind::Conflict, refused)),
             Err(cause) => Err(Problem::internal("reading a job's result", &cause.into())),
         },
         Outcome::Dead(reason) => Err(Problem::new(Kind::JobFailed, reason)),

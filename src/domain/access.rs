@@ -91,6 +91,16 @@ pub fn url(host: &str, port: u16) -> String {
     if port == 443 { format!("https://{host}") } else { format!("https://{host}:{port}") }
 }
 
+/// The host of an `https://host[:port]` URL, without brackets.
+pub fn host_of(url: &str) -> Option<&str> {
+    let authority = url.strip_prefix("https://")?.split('/').next()?;
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?.0,
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    (!host.is_empty()).then_some(host)
+}
+
 /// Checks that `host` is an IP address or a DNS name (RFC 1123).
 pub fn validate_host(field: &str, host: &str) -> Result<(), Invalid> {
     if host.parse::<IpAddr>().is_ok() {
@@ -119,6 +129,21 @@ mod tests {
     fn urls_bracket_ipv6_and_leave_443_out() {
         assert_eq!(url("fd00::1", 8443), "https://[fd00::1]:8443");
         assert_eq!(url("k.example", 443), "https://k.example");
+    }
+
+    #[test]
+    fn hosts_are_taken_out_of_urls() {
+        for (url, host) in [
+            ("https://k.example", Some("k.example")),
+            ("https://k.example:8443/x", Some("k.example")),
+            ("https://[fd00::1]:8443", Some("fd00::1")),
+            ("https://203.0.113.7", Some("203.0.113.7")),
+            ("http://k.example", None),
+            ("https://", None),
+            ("https://[fd00::1", None),
+        ] {
+            assert_eq!(host_of(url), host, "{url}");
+        }
     }
 
     #[test]

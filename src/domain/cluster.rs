@@ -1,7 +1,7 @@
 //! A cluster: what was asked for (spec), what is (status), and what changes between them.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -248,6 +248,21 @@ pub struct LocalAllotment {
     pub uid: Option<u32>,
 }
 
+/// What a cluster's nodes are, taken together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ClusterNodes {
+    /// How many there are, those that are being removed included.
+    pub total: u32,
+    /// How many of them are Ready.
+    pub ready: u32,
+    /// How many of them were found to run pods with all that belongs to it.
+    pub verified: u32,
+    /// Where nodes and their pods reach the API server, `address:port`: what a pod network of the owner's is told (Cilium's
+    /// `k8sServiceHost` and `k8sServicePort`).
+    #[schema(value_type = String, example = "198.51.100.1:6443")]
+    pub api_address: SocketAddr,
+}
+
 /// A cluster as it is stored and sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Cluster {
@@ -280,6 +295,9 @@ pub struct Cluster {
     pub spec: ClusterSpec,
     /// What is.
     pub status: ClusterStatus,
+    /// Its nodes, taken together; absent where nobody counted them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<ClusterNodes>,
     /// When it was created.
     #[schema(value_type = String, format = DateTime)]
     pub created_at: Timestamp,

@@ -28,6 +28,11 @@ pub const MAX_USES: u32 = 1000;
 /// How long the end of a membership is remembered.
 pub const TOMBSTONE_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// The architectures that machines may have.
+pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+/// The domain that names inside clusters end in.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
+
 /// A token as it is stored and listed; its secret is kept as a hash alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct JoinToken {

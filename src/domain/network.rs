@@ -11,6 +11,11 @@ pub const DEFAULT_SERVICE_CIDR: &str = "10.96.0.0/16";
 /// The address on a node that leads to the API server (TEST-NET-2, RFC 5737: routed nowhere).
 pub const DEFAULT_API_LOCAL_ADDRESS: &str = "198.51.100.1";
 
+/// The port of the API server, in control planes and behind the API address of every node.
+pub const API_LOCAL_PORT: u16 = 6443;
+/// Which address of the Services' range is that of DNS.
+pub const DNS_ADDRESS_INDEX: u32 = 10;
+
 /// Parses a range and refuses host bits, which are a typing mistake more often than not.
 pub fn parse_cidr(field: &str, text: &str) -> Result<IpNet, Invalid> {
     let net: IpNet =

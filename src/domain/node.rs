@@ -72,6 +72,13 @@ pub struct NodeStatus {
     pub conditions: Vec<Condition>,
 }
 
+impl NodeStatus {
+    /// Whether it was found to run pods with all that belongs to it, and nothing was found since that speaks against it.
+    pub fn is_verified(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.kind == "Verified" && condition.status)
+    }
+}
+
 /// A node as it is stored and sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Node {

@@ -75,7 +75,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The word for it, as in JSON; the last part of a problem's `type`.
+    /// The word for it, as in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::TokenUnknown => "token-unknown",

@@ -278,6 +278,7 @@ fn read(mut row: Row) -> Result<Cluster> {
         local: local.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| Error::Database(e.into()))?,
         spec: row.take_json(11)?,
         status: row.take_json(12)?,
+        nodes: None,
         created_at: row.take(13)?,
         deleted_at: row.take(14)?,
     })

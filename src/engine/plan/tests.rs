@@ -29,6 +29,7 @@ fn cluster(version: KubernetesVersion) -> Cluster {
             control_plane_host: None,
         },
         status: ClusterStatus::default(),
+        nodes: None,
         created_at: Timestamp::from_micros(0),
         deleted_at: None,
     }

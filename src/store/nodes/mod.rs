@@ -9,6 +9,7 @@ mod keys;
 mod memberships;
 mod removal;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use anyhow::anyhow;
@@ -106,6 +107,24 @@ pub async fn list(sql: &mut dyn Sql, cluster: ClusterId) -> Result<Vec<Node>> {
     rows.into_iter().map(read).collect()
 }
 
+/// How many nodes the clusters have: (all, Ready, verified); those without nodes are left out.
+pub async fn counts(sql: &mut dyn Sql, clusters: &[ClusterId]) -> Result<BTreeMap<ClusterId, (u32, u32, u32)>> {
+    let (Some(first), Some(last)) = (clusters.iter().min(), clusters.iter().max()) else { return Ok(BTreeMap::new()) };
+    let select = "select distinct cluster_id from nodes where cluster_id >= $1 and cluster_id <= $2";
+    let with_nodes = sql.query(select, vec![(*first).into(), (*last).into()]).await?;
+    let with_nodes = with_nodes.into_iter().map(|mut row| row.take(0)).collect::<Result<Vec<ClusterId>>>()?;
+    let wanted: BTreeSet<&ClusterId> = clusters.iter().collect();
+    let mut counts = BTreeMap::new();
+    for cluster in with_nodes.into_iter().filter(|id| wanted.contains(id)) {
+        let count = counts.entry(cluster).or_insert((0, 0, 0));
+        for mut row in sql.query("select status from nodes where cluster_id = $1", vec![cluster.into()]).await? {
+            let status: NodeStatus = row.take_json(0)?;
+            *count = (count.0 + 1, count.1 + u32::from(status.ready), count.2 + u32::from(status.is_verified()));
+        }
+    }
+    Ok(counts)
+}
+
 /// Writes what is known of a node at present; nothing, and notes no change, when it is the same.
 pub async fn set_status(tx: &mut Tx, id: NodeId, status: &NodeStatus) -> Result<()> {
     let update = "update nodes set status = $2 where id = $1 and status <> $2 returning cluster_id";
@@ -121,7 +140,7 @@ pub async fn set_machine(tx: &mut Tx, id: NodeId, machine: &Machine) -> Result<(
 }
 
 /// Writes the labels and taints that a machine asked for when it joined anew with the same key.
-pub async fn set_asked(tx: &mut Tx, id: NodeId, labels: &std::collections::BTreeMap<String, String>, taints: &[Taint]) -> Result<()> {
+pub async fn set_asked(tx: &mut Tx, id: NodeId, labels: &BTreeMap<String, String>, taints: &[Taint]) -> Result<()> {
     let update = "update nodes set labels = $2, taints = $3 where id = $1 and (labels <> $2 or taints <> $3) returning cluster_id";
     let values = vec![id.into(), to_json(labels)?.into(), to_json(&taints)?.into()];
     change(tx, update, values).await.map(drop)

@@ -97,6 +97,11 @@ impl Effective {
         Ok(self.find("kubernetes_version").map_or("", |(value, _)| value).parse()?)
     }
 
+    /// The URL that join commands name, without a slash at its end.
+    pub fn join_base_url(&self) -> String {
+        self.find("join_base_url").map_or("", |(value, _)| value).trim_end_matches('/').to_owned()
+    }
+
     /// How clusters created without a mode are reached.
     pub fn public_access_mode(&self) -> PublicAccessMode {
         let domain = PublicAccessMode::Domain;

@@ -100,6 +100,8 @@ kinds! {
     TooLarge = "too-large", PAYLOAD_TOO_LARGE, "The body is too large";
     /// The body is not JSON.
     UnsupportedMediaType = "unsupported-media-type", UNSUPPORTED_MEDIA_TYPE, "The body must be JSON";
+    /// The file ends before the part that was asked for begins.
+    NoSuchRange = "no-such-range", RANGE_NOT_SATISFIABLE, "No such part of the file";
     /// A value is refused; `errors` says which and why.
     Invalid = "invalid", UNPROCESSABLE_ENTITY, "A value is not valid";
     /// The `Idempotency-Key` was used for another request.

@@ -8,13 +8,13 @@ use axum::routing::get;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::compression::predicate::{DefaultPredicate, NotForContentType, Predicate as _};
-use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouterExt as _};
 use utoipa_axum::routes;
 
 use super::extract::BODY_LIMIT;
 use super::problem::{Kind, Problem};
 use super::state::ApiState;
-use super::{health, middleware, openapi, v1};
+use super::{assets, health, join, middleware, openapi, v1};
 
 /// Every route, with its declaration.
 pub(super) fn declared() -> OpenApiRouter<ApiState> {
@@ -42,15 +42,22 @@ pub(super) fn declared() -> OpenApiRouter<ApiState> {
         .routes(routes!(v1::api_tokens::list, v1::api_tokens::create))
         .routes(routes!(v1::api_tokens::delete))
         .routes(routes!(v1::versions::list))
+        .routes(routes!(join::script))
+        .routes(routes!(join::join).layer(DefaultBodyLimit::max(join::BODY_LIMIT)))
+        .routes(routes!(join::step).layer(DefaultBodyLimit::max(join::BODY_LIMIT)))
+        .routes(routes!(join::fate).layer(DefaultBodyLimit::max(join::BODY_LIMIT)))
 }
 
 /// The whole API as a service. The listener puts a [`super::Peer`] into each request's extensions.
 pub fn router(state: ApiState) -> Router {
     let (routes, _) = declared().split_for_parts();
-    // Streams must not wait in a compressor; text/plain is what logs are sent as.
-    let compressible = DefaultPredicate::new().and(NotForContentType::const_new("text/plain"));
+    // Streams must not wait in a compressor; text/plain is what logs are sent as. Programs are sent with their length, and in parts.
+    let compressible = DefaultPredicate::new()
+        .and(NotForContentType::const_new("text/plain"))
+        .and(NotForContentType::const_new("application/octet-stream"));
     routes
         .route("/api/openapi.json", get(document))
+        .route("/assets/{*path}", get(assets::get))
         .fallback(|| async { Problem::new(Kind::NotFound, "there is no such path; GET /api/openapi.json lists the paths that there are") })
         .method_not_allowed_fallback(|| async {
             Problem::new(Kind::MethodNotAllowed, "this path has other methods; the header Allow lists them")

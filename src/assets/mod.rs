@@ -125,9 +125,17 @@ impl Assets {
     /// # Errors
     /// As [`Assets::programs`].
     pub fn installed(&self, want: &Want) -> Result<PathBuf, AssetError> {
-        match self.state(want, false).0 {
-            State::Ready => Ok(want.dir(&self.root)),
-            state => Err(AssetError::Missing { want: want.clone(), state, remedy: want.remedy() }),
+        self.item(want).map(|(dir, _)| dir)
+    }
+
+    /// The folder of one item and what is in it, verified as [`Assets::programs`] does.
+    ///
+    /// # Errors
+    /// As [`Assets::programs`].
+    pub fn item(&self, want: &Want) -> Result<(PathBuf, Manifest), AssetError> {
+        match self.state(want, false) {
+            (State::Ready, Some(manifest)) => Ok((want.dir(&self.root), manifest)),
+            (state, _) => Err(AssetError::Missing { want: want.clone(), state, remedy: want.remedy() }),
         }
     }
 }

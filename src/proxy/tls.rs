@@ -94,6 +94,11 @@ impl PlatformTls {
         &self.config
     }
 
+    /// The certificates that are served at present, the platform's own first.
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        self.resolver.0.load().cert.clone()
+    }
+
     /// Serves the given PEM texts to connections from here on; on an error the present ones stay.
     pub fn replace(&self, cert: &[u8], key: &[u8]) -> Result<(), TlsError> {
         self.resolver.0.store(Arc::new(certified(cert, key)?));

@@ -35,6 +35,7 @@ impl Config {
         self.platform.validate(problems);
         self.gateway_api.validate(problems);
         self.routes.validate(problems);
+        self.nodes.validate(problems);
         self.egress.validate(problems);
         self.cors.validate(problems);
         self.log.validate(problems);

@@ -111,6 +111,8 @@ section! {
             routes: Routes,
             /// The admission webhook on a host cluster.
             webhook: Webhook,
+            /// What clusters' nodes run of the platform's.
+            nodes: Nodes,
             /// What a cluster's API server may reach beyond its own nodes, pods and Services.
             egress: Egress,
             /// HTTP in front of the API.

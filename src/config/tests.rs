@@ -169,13 +169,22 @@ kubernetes: {config_mode: incluster}
 public_access: {provider: gatewayapi}
 metrics: {api_listen: ":9091", worker_listen: off}
 proxy_protocol: {accept_from: [10.0.0.0/8], send: true}
-egress: {public_hosts: [api.example.com]}
 http: {trusted_proxies: [10.0.0.0/8]}
 dns: {resolvers: [192.0.2.53]}
 cors: {allowed_origins: ["https://a.example"]}
 access_log: {mode: sampled, keep: 1d}
 "#
     ));
+}
+
+#[test]
+fn hosts_of_egress_are_named_one_by_one() {
+    let wrong = problems(r#"egress: {public_hosts: ["*.example.com", "a.example:x", "a.example:0", "a b", "https://a.example"]}"#);
+    for index in 0..5 {
+        assert!(wrong.contains(&format!("egress.public_hosts[{index}]")), "{index}: {wrong}");
+    }
+    let good = load(r#"egress: {public_hosts: [api.example.com, "api.example.com:8443", "198.51.100.77:443", 198.51.100.77]}"#, &[], &[]);
+    assert_eq!(good.unwrap().config.egress.public_hosts.len(), 4);
 }
 
 #[test]

@@ -40,7 +40,6 @@ fn rows(config: &Config) -> Vec<Row> {
         ("webhook.listen", listens(config.webhook.listen), "an admission webhook comes", "leave it out"),
         ("metrics.api_listen", listens(config.metrics.api_listen), "metrics come", "leave it out"),
         ("metrics.worker_listen", listens(config.metrics.worker_listen), "metrics come", "leave it out"),
-        ("egress.public_hosts", !config.egress.public_hosts.is_empty(), "egress to public names comes", "leave it empty"),
         ("workload_domain", config.workload_domain.is_some(), "public names for applications come", "leave it out"),
         ("proxy_protocol.accept_from", !config.proxy_protocol.accept_from.is_empty(), "the PROXY protocol comes", "leave it empty"),
         ("proxy_protocol.send", config.proxy_protocol.send, "the PROXY protocol comes", "use false"),

@@ -6,6 +6,7 @@
 mod addressing;
 mod front;
 mod keys;
+mod node_files;
 mod platform_tls;
 mod ports;
 mod programs;
@@ -125,6 +126,7 @@ impl Parts {
         options.limits.audit_max_files = u32::from(limits.audit_log_files);
         options.memory_limit = limits.cluster_memory_bytes.bytes();
         options.memory_estimate = limits.cluster_memory_estimate_bytes.bytes();
+        options.nodes.coredns_image.clone_from(&config.nodes.coredns_image);
         options.nodes.public_hosts = config.egress.public_hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let current = addressing.clone();
         let tools = LocalTools {
@@ -145,7 +147,8 @@ impl Parts {
         let config = &self.loaded.config;
         api::auth::ensure_first_admin(&self.store, &self.ambient, &config.initial_admin_password_path()).await?;
         let identity = Arc::new(PlatformIdentity::load(config, &self.store, &self.ambient, &self.keys, &self.addressing).await?);
-        let state = ApiState::new(self.store.clone(), self.ambient.clone(), self.api_ports(), self.api_options(), tasks.soft().clone());
+        let ports = self.api_ports(&identity)?;
+        let state = ApiState::new(self.store.clone(), self.ambient.clone(), ports, self.api_options(), tasks.soft().clone());
         let server = serve::ApiServer::new(api::router(state), Arc::clone(&identity.tls), tasks.soft().clone());
         let socket = serve::bind_socket(&config.socket_path())?;
         tasks.spawn("unix socket", {
@@ -227,15 +230,17 @@ impl Parts {
         Ok(())
     }
 
-    fn api_ports(&self) -> Ports {
-        Ports {
+    fn api_ports(&self, identity: &Arc<PlatformIdentity>) -> anyhow::Result<Ports> {
+        Ok(Ports {
             logs: Arc::new(ports::LocalLogs(Arc::clone(&self.engine))),
             catalogue: Arc::new(ports::Versions { assets: Arc::clone(&self.assets), in_force: Arc::clone(&self.in_force) }),
             capacity: Arc::new(ports::LocalCapacity(Arc::clone(&self.engine))),
             addresses: Arc::new(self.addressing.clone()),
             fixed: Arc::new(ports::Fixed(Arc::clone(&self.in_force))),
             credentials: Arc::new(ports::PkiCredentials(Arc::clone(&self.keys.platform))),
-        }
+            identity: Arc::<PlatformIdentity>::clone(identity),
+            node_files: Arc::new(node_files::FilesForNodes::new(Arc::clone(&self.assets))?),
+        })
     }
 
     fn api_options(&self) -> Options {
@@ -244,6 +249,7 @@ impl Parts {
             default_engine: config.engine.default,
             nodeport_range: config.nodeport_range.first..=config.nodeport_range.last,
             cookie_secure: config.session.cookie_secure,
+            pause_image: config.nodes.pause_image.clone(),
             ..Options::new(self.host.clone())
         }
     }

@@ -11,17 +11,29 @@ use crate::domain::{Invalid, access};
 section! {
     /// What a cluster's API server may reach beyond its own nodes, pods and Services; such traffic leaves from a node.
     pub struct Egress {
-        /// Public names that are allowed, `*.` before one for all below it.
+        /// Public hosts that are allowed: `name` for port 443, `name:port` for another. Each is named by itself.
         public_hosts: Vec<String> = Vec::new(),
     }
 }
 
 impl Egress {
-    /// Each is a name.
+    /// Each is a host, or a host and a port.
     pub fn validate(&self, problems: &mut Vec<Invalid>) {
-        for (index, host) in self.public_hosts.iter().enumerate() {
-            let name = host.strip_prefix("*.").unwrap_or(host);
-            problems.extend(access::validate_host(&format!("egress.public_hosts[{index}]"), name).err());
+        for (index, text) in self.public_hosts.iter().enumerate() {
+            let field = format!("egress.public_hosts[{index}]");
+            if text.contains('*') {
+                problems.push(Invalid::new(field, format!("{text:?} stands for many; name each host by itself")));
+                continue;
+            }
+            let (host, port) = match text.rsplit_once(':') {
+                Some((host, port)) if text.parse::<IpAddr>().is_err() => (host, Some(port)),
+                _ => (text.as_str(), None),
+            };
+            if port.is_some_and(|port| port.parse::<u16>().map_or(0, |port| port) == 0) {
+                problems.push(Invalid::new(field, format!("{text:?} has no port behind its colon; it looks like api.example.com:8443")));
+            } else {
+                problems.extend(access::validate_host(&field, host).err());
+            }
         }
     }
 }

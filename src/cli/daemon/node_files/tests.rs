@@ -1,25 +1,43 @@
 use std::io::Read as _;
 
 use super::*;
-use crate::assets::{BuildMode, Mirror, Mode, progress};
+use crate::assets::Mirror;
 
-/// An assets folder with the programs of nodes of one version, seeded from a folder as an operator would.
-async fn files() -> (tempfile::TempDir, FilesForNodes) {
-    let folder = tempfile::tempdir().unwrap();
-    let version = KubernetesVersion::new(1, 36, 3);
-    let arch = Arch::host();
-    let wants: Vec<Want> = std::iter::once(Want::kubernetes(version, arch)).chain(Want::node_set(arch)).collect();
-    let seed = folder.path().join("seed");
-    for want in &wants {
-        let dir = want.dir(&seed);
-        fs::create_dir_all(&dir).unwrap();
-        for name in want.kind.programs() {
-            fs::write(dir.join(name), format!("#!/bin/sh\necho {name}\n")).unwrap();
+/// Puts an item into an assets folder: its programs, those of Kubernetes being one file by several names.
+fn item(root: &Path, want: &Want) {
+    let dir = want.dir(root);
+    fs::create_dir_all(&dir).unwrap();
+    let mut files = serde_json::Map::new();
+    let mut record = |name: &str, text: &str, link: Option<&str>| {
+        let sha256 = hex::encode(Sha256::digest(text));
+        files.insert(name.into(), serde_json::json!({"sha256": sha256, "size": text.len(), "source": "built", "origin": "here", "link": link}));
+    };
+    for name in want.kind.programs() {
+        if want.kind == Kind::Kubernetes {
+            std::os::unix::fs::symlink("kubernetes", dir.join(name)).unwrap();
+            record(name, "all of it", Some("kubernetes"));
+        } else {
+            fs::write(dir.join(name), format!("program {name}")).unwrap();
+            record(name, &format!("program {name}"), None);
         }
     }
-    let assets = Arc::new(Assets::open(folder.path().join("assets"), arch, Mirror::upstream()));
-    let mode = Mode { seed: Some(seed), build: BuildMode::Never };
-    assets.ensure(&wants, &mode, &progress::Logged).await.unwrap();
+    if want.kind == Kind::Kubernetes {
+        fs::write(dir.join("kubernetes"), "all of it").unwrap();
+        record("kubernetes", "all of it", None);
+    }
+    let manifest = serde_json::json!({
+        "format": 1, "kind": want.kind.name(), "version": want.version, "arch": want.arch.name(), "files": files
+    });
+    fs::write(dir.join("manifest.json"), manifest.to_string()).unwrap();
+}
+
+/// An assets folder with the programs of nodes of one version.
+fn files() -> (tempfile::TempDir, FilesForNodes) {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, arch) = (folder.path().join("assets"), Arch::host());
+    item(&root, &Want::kubernetes(KubernetesVersion::new(1, 36, 3), arch));
+    Want::node_set(arch).iter().for_each(|want| item(&root, want));
+    let assets = Arc::new(Assets::open(root, arch, Mirror::upstream()));
     (folder, FilesForNodes::new(assets).unwrap())
 }
 
@@ -34,7 +52,7 @@ fn content(file: NodeFile) -> Vec<u8> {
 
 #[tokio::test]
 async fn every_file_of_a_set_can_be_fetched_and_is_what_is_promised() {
-    let (folder, files) = files().await;
+    let (folder, files) = files();
     let images = folder.path().join("assets/images").join(Arch::host().name());
     fs::create_dir_all(&images).unwrap();
     for (name, text) in [("own.tar", "own"), ("b.tar.zst", "b"), ("notes.txt", "no"), (".hidden.tar", "no"), ("empty.tar", "")] {
@@ -55,7 +73,7 @@ async fn every_file_of_a_set_can_be_fetched_and_is_what_is_promised() {
 
 #[tokio::test]
 async fn nothing_else_can_be_fetched() {
-    let (folder, files) = files().await;
+    let (folder, files) = files();
     let arch = Arch::host().name();
     fs::write(folder.path().join("assets/kubernetes/1.36.3").join(arch).join("stranger"), "x").unwrap();
     for path in [
@@ -84,7 +102,7 @@ async fn nothing_else_can_be_fetched() {
 
 #[tokio::test]
 async fn what_is_missing_comes_with_the_command_that_brings_it() {
-    let (folder, files) = files().await;
+    let (folder, files) = files();
     let missing = files.set(KubernetesVersion::new(1, 34, 4), Arch::host().name()).await.unwrap().unwrap_err();
     assert!(missing.contains("`kubebyon assets fetch --nodes --kubernetes 1.34.4` on the platform's host"), "{missing}");
     let other = if Arch::host() == Arch::Amd64 { Arch::Arm64 } else { Arch::Amd64 };
@@ -105,7 +123,7 @@ async fn what_is_missing_comes_with_the_command_that_brings_it() {
 
 #[tokio::test]
 async fn this_program_is_read_by_many_at_once() {
-    let (_folder, files) = files().await;
+    let (_folder, files) = files();
     let own = files.kubebyon(Arch::host().name()).await.unwrap().unwrap();
     let path = own.path.strip_prefix("/assets/").unwrap();
     let (mut first, mut second) = (files.open(path).await.unwrap().unwrap(), files.open(path).await.unwrap().unwrap());

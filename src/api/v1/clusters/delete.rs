@@ -61,6 +61,10 @@ async fn removals(sql: &mut dyn Sql, cluster: &Cluster, now: Timestamp) -> Resul
         ("kubeconfigs", format!("{good} kubeconfigs that are still good")),
         ("name", format!("its label {}, which is not given out again", cluster.label)),
     ];
+    let nodes = store::nodes::list(sql, cluster.id).await?.len();
+    if nodes > 0 {
+        removes.push(("nodes", format!("{nodes} nodes; their machines stop its pods, and `kubebyon leave` there cleans them")));
+    }
     removes.extend(cluster.node_port.map(|port| ("port", format!("port {port} of the front door"))));
     Ok(removes.into_iter().map(|(kind, description)| Removal { kind: kind.to_owned(), description }).collect())
 }

@@ -153,7 +153,7 @@ pub struct DeletionPlan {
 /// One thing that goes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Removal {
-    /// What it is, one word: `control-plane`, `data`, `authorities`, `kubeconfigs`, `port`, `name`.
+    /// What it is, one word: `control-plane`, `data`, `authorities`, `kubeconfigs`, `nodes`, `port`, `name`.
     pub kind: String,
     /// The same for people.
     pub description: String,

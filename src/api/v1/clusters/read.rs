@@ -10,7 +10,7 @@ use crate::api::conditional::etag;
 use crate::api::extract::{Path, Query, name_parameter, page};
 use crate::api::problem::Problem;
 use crate::api::state::ApiState;
-use crate::api::v1::{projects, slice};
+use crate::api::v1::{nodes, projects, slice};
 use crate::domain::label::Selector;
 use crate::domain::page::{MAX_LIMIT, Page, PageRequest};
 use crate::domain::{Cluster, ClusterId, ProjectId};
@@ -35,7 +35,7 @@ pub async fn list(
         Some(project) => Some(vec![projects::visible(&mut *sql, &caller, project).await?.id]),
         None => caller.visible(),
     };
-    let found = match &query.name {
+    let mut found = match &query.name {
         Some(name) => {
             let mut named = by_name(&mut *sql, projects, name).await?;
             named.retain(|cluster| selector.matches(&cluster.labels));
@@ -43,6 +43,7 @@ pub async fn list(
         }
         None => store::clusters::list(&mut *sql, projects.as_deref(), &selector, &page).await?,
     };
+    nodes::count(&mut *sql, &mut found.items).await?;
     Ok(Json(found))
 }
 
@@ -80,6 +81,8 @@ async fn every_project(sql: &mut dyn Sql) -> Result<Vec<ProjectId>, Problem> {
     params(("id" = ClusterId, Path, description = "The cluster's id")),
     responses((status = 200, description = "The cluster", body = Cluster, headers(("etag" = String, description = "For If-Match")))))]
 pub async fn get(State(state): State<ApiState>, caller: Caller, Path(id): Path<ClusterId>) -> Result<Response, Problem> {
-    let cluster = visible(&mut *state.store.read().await?, &caller, id).await?;
+    let mut sql = state.store.read().await?;
+    let mut cluster = visible(&mut *sql, &caller, id).await?;
+    nodes::count(&mut *sql, std::slice::from_mut(&mut cluster)).await?;
     Ok((etag(cluster.resource_version), Json(cluster)).into_response())
 }

@@ -111,7 +111,8 @@ section! {
             routes: Routes,
             /// The admission webhook on a host cluster.
             webhook: Webhook,
-            /// What clusters' nodes run of the platform's.
+            /// What clusters' nodes run of the platform's. Where they reach no registry, name one that they reach, or hand the images out
+            /// as archives (`kubebyon assets fetch --images`).
             nodes: Nodes,
             /// What a cluster's API server may reach beyond its own nodes, pods and Services.
             egress: Egress,

@@ -125,7 +125,7 @@ mod tests {
     fn file(bytes: usize) -> NodeFile {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; bytes]).unwrap();
-        std::io::Seek::rewind(&mut file).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
         NodeFile { file, size: bytes as u64, sha256: String::new() }
     }
 

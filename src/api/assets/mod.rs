@@ -13,8 +13,8 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-pub use downloads::Downloads;
 use downloads::Download;
+pub use downloads::Downloads;
 use range::{Part, part};
 
 use super::auth::Peer;

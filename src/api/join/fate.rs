@@ -94,7 +94,8 @@ fn unknown() -> FateAnswer {
 
 fn answer(state: &ApiState, membership: &Membership) -> FateAnswer {
     let Membership { name: node, cluster, fate, .. } = membership;
-    let ended = |what: String| format!("{what}; run `kubebyon leave` here to clean up, and join again with a new token if it is to come back");
+    let ended =
+        |what: String| format!("{what}; run `kubebyon leave` here to clean up, and join again with a new token if it is to come back");
     let message = match fate {
         Fate::Member => format!("node {node} is a node of cluster {cluster}"),
         Fate::Removed => ended(format!("node {node} was removed from cluster {cluster} on the platform")),
@@ -116,9 +117,10 @@ mod tests {
 
     #[test]
     fn both_curves_are_believed_and_nothing_else_is() {
-        for (kind, signing) in
-            [(&rcgen::PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_ASN1_SIGNING), (&rcgen::PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_ASN1_SIGNING)]
-        {
+        for (kind, signing) in [
+            (&rcgen::PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_ASN1_SIGNING),
+            (&rcgen::PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_ASN1_SIGNING),
+        ] {
             let key = rcgen::KeyPair::generate_for(kind).unwrap();
             let public = rcgen::PublicKeyData::subject_public_key_info(&key);
             let random = SystemRandom::new();

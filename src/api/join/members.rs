@@ -30,7 +30,11 @@ const WORD: usize = 128;
 #[utoipa::path(post, path = "/join/v1/nodes", tag = "join", operation_id = "join_cluster", request_body = JoinRequest, security(()),
     responses((status = 200, description = "The machine is a node", body = Joined)),
     extensions(("x-problems" = json!([403, 429]))))]
-pub async fn join(State(state): State<ApiState>, peer: Option<Extension<Peer>>, body: JsonBody<JoinRequest>) -> Result<Json<Joined>, Problem> {
+pub async fn join(
+    State(state): State<ApiState>,
+    peer: Option<Extension<Peer>>,
+    body: JsonBody<JoinRequest>,
+) -> Result<Json<Joined>, Problem> {
     let request = body.value;
     let token = proof::token(&state, request.token, &request.secret, &source(peer.as_deref())).await?;
     let _place = state.joins.ask(token.id)?;
@@ -98,7 +102,8 @@ async fn sign(state: &ApiState, cluster: &Cluster, request: JoinRequest) -> Resu
         if problem.is(Kind::JobFailed) {
             // What a worker could not do at this moment it may do at the next: the machine asks again by itself.
             tracing::warn!(job = %id, why = problem.detail, "a machine could not be made a node");
-            return Problem::new(Kind::Unavailable, format!("the platform could not sign at this moment: {}", problem.detail)).retry_after(5);
+            return Problem::new(Kind::Unavailable, format!("the platform could not sign at this moment: {}", problem.detail))
+                .retry_after(5);
         }
         problem
     })

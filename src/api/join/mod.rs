@@ -15,8 +15,8 @@ mod steps;
 pub use fate::*;
 pub use limits::Limits;
 pub use members::*;
-pub use script::*;
 pub(crate) use script::Way;
+pub use script::*;
 pub use steps::*;
 
 /// The most that a body here may have, in bytes: a request for a certificate, and labels and taints in plenty.

@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, Method, Request, StatusCode};
 use base64::Engine as _;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 use zeroize::Zeroizing;
@@ -19,11 +20,12 @@ use zeroize::Zeroizing;
 use crate::api::auth::{Peer, Secret, SecretKind};
 use crate::api::problem::MEDIA_TYPE;
 use crate::api::state::{
-    Addresses, ApiState, ByteStream, Capacity, Catalogue, CatalogueEntry, Credentials, FixedSetting, KubeconfigParts, LogRequest,
-    LogSource, Options, Ports, Proof, SettingsFixed,
+    Addresses, ApiState, ByteStream, Capacity, Catalogue, CatalogueEntry, Credentials, FixedSetting, Identity, JoinTrust, KubeconfigParts,
+    LogRequest, LogSource, NodeFile, NodeFiles, NodeSet, Options, Ports, Proof, SettingsFixed,
 };
 use crate::domain::access::Addressing;
 use crate::domain::cluster::{Cluster, Phase};
+use crate::domain::join::{ProgramFile, Trust};
 use crate::domain::kubeconfig::Kubeconfig;
 use crate::domain::user::Role;
 use crate::domain::work::{self, SignRequest, SignResult};
@@ -36,6 +38,12 @@ use crate::store::{self, Store, jobs::Leased};
 pub struct Parts {
     pub full: Mutex<Option<String>>,
     pub fixed: Mutex<BTreeMap<String, FixedSetting>>,
+    /// How the platform is known; by an authority when nothing is said.
+    pub trust: Mutex<Option<Result<JoinTrust, String>>>,
+    /// What machines can fetch, by its path below `/assets/`; the program of kubebyon is among it.
+    pub files: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// What is missing of the programs for nodes.
+    pub missing: Mutex<Option<String>>,
 }
 
 #[async_trait]
@@ -79,8 +87,58 @@ impl Addresses for Parts {
             control_plane_host: "203.0.113.7".into(),
             advertised: ("203.0.113.7".into(), 8443),
             join: None,
-            platform_names: Vec::new(),
+            platform_names: vec!["203.0.113.7".into(), "localhost".into(), "fd00::7".into()],
         }
+    }
+}
+
+impl Identity for Parts {
+    fn trust(&self, _: &str) -> Result<JoinTrust, String> {
+        let known = JoinTrust { trust: Trust::Authority("ab".repeat(32)), pin: Some("cGlu".into()) };
+        self.trust.lock().unwrap().clone().unwrap_or(Ok(known))
+    }
+}
+
+impl Parts {
+    /// Every file as a machine is told of it.
+    fn program_files(&self) -> Vec<ProgramFile> {
+        let files = self.files.lock().unwrap();
+        let file = |(path, content): (&String, &Vec<u8>)| ProgramFile {
+            kind: path.split('/').next().unwrap().to_owned(),
+            version: "1".into(),
+            name: path.rsplit('/').next().unwrap().to_owned(),
+            path: format!("/assets/{path}"),
+            size: content.len() as u64,
+            sha256: hex::encode(Sha256::digest(content)),
+        };
+        files.iter().map(file).collect()
+    }
+}
+
+#[async_trait]
+impl NodeFiles for Parts {
+    async fn set(&self, _: KubernetesVersion, architecture: &str) -> anyhow::Result<Result<NodeSet, String>> {
+        if let Some(missing) = self.missing.lock().unwrap().clone() {
+            return Ok(Err(missing));
+        }
+        let of = format!("/{architecture}/");
+        let files = self.program_files().into_iter().filter(|file| file.path.contains(&of));
+        let (images, programs) = files.partition(|file| file.kind == "images");
+        Ok(Ok(NodeSet { programs, images }))
+    }
+
+    async fn kubebyon(&self, architecture: &str) -> anyhow::Result<Result<ProgramFile, String>> {
+        let of = format!("/{architecture}/");
+        let found = self.program_files().into_iter().find(|file| file.kind == "kubebyon" && file.path.contains(&of));
+        Ok(found.ok_or_else(|| format!("there is none for {architecture}")))
+    }
+
+    async fn open(&self, path: &str) -> anyhow::Result<Option<NodeFile>> {
+        let Some(content) = self.files.lock().unwrap().get(path).cloned() else { return Ok(None) };
+        let mut file = tempfile::tempfile()?;
+        std::io::Write::write_all(&mut file, &content)?;
+        std::io::Seek::rewind(&mut file)?;
+        Ok(Some(NodeFile { file, size: content.len() as u64, sha256: hex::encode(Sha256::digest(&content)) }))
     }
 }
 
@@ -142,6 +200,8 @@ impl Api {
             addresses: parts.clone(),
             fixed: parts.clone(),
             credentials: parts.clone(),
+            identity: parts.clone(),
+            node_files: parts.clone(),
         };
         let mut options = Options::new("host-a");
         options.nodeport_range = 30_000..=30_002;

@@ -141,7 +141,9 @@ impl Inner {
     fn images(&self, arch: Arch) -> anyhow::Result<Vec<ProgramFile>> {
         let folder = Want::images(arch).dir(self.assets.dir());
         let mut names: Vec<String> = match fs::read_dir(&folder) {
-            Ok(entries) => entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_archive(name)).collect(),
+            Ok(entries) => {
+                entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_archive(name)).collect()
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error).with_context(|| format!("cannot read {}", folder.display())),
         };
@@ -154,7 +156,14 @@ impl Inner {
         for name in names {
             let Some(file) = self.plain(&folder.join(&name))? else { continue };
             let path = format!("/assets/images/{}/{name}", arch.name());
-            images.push(ProgramFile { kind: "images".to_owned(), version: String::new(), name, path, size: file.size, sha256: file.sha256 });
+            images.push(ProgramFile {
+                kind: "images".to_owned(),
+                version: String::new(),
+                name,
+                path,
+                size: file.size,
+                sha256: file.sha256,
+            });
         }
         Ok(images)
     }
@@ -217,7 +226,8 @@ impl Inner {
             return Ok(None);
         }
         let look = look(&meta);
-        let known = self.hashed.lock().unwrap_or_else(PoisonError::into_inner).get(path).filter(|(l, _)| *l == look).map(|(_, h)| h.clone());
+        let known =
+            self.hashed.lock().unwrap_or_else(PoisonError::into_inner).get(path).filter(|(l, _)| *l == look).map(|(_, h)| h.clone());
         let sha256 = if let Some(sha256) = known {
             sha256
         } else {

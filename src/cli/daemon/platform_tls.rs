@@ -68,7 +68,11 @@ impl PlatformIdentity {
         let own = own_identity(store, ambient, keys).await?;
         write_public(&config.data_dir.join("platform-ca.crt"), &own.authority.cert_pem)?;
         let chain = sign(store, ambient, &own, addressing).await?;
-        Ok(Self { tls: Arc::new(PlatformTls::from_pem(chain.as_bytes(), own.key_pem.as_bytes())?), own: Some(own), judged: Mutex::default() })
+        Ok(Self {
+            tls: Arc::new(PlatformTls::from_pem(chain.as_bytes(), own.key_pem.as_bytes())?),
+            own: Some(own),
+            judged: Mutex::default(),
+        })
     }
 
     /// Puts a fresh leaf in the place of the present one: at renewal, and when the platform's names changed.
@@ -141,9 +145,9 @@ fn judge(chain: &[CertificateDer<'static>], host: &str, now: Timestamp) -> Resul
     });
     match verified {
         Ok(_) => by_authority(chain),
-        Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. })) => {
-            Err(format!("the certificate of tls.cert is not for {host}: set join_base_url (`kubebyon settings set`) to a name that it is for"))
-        }
+        Err(rustls::Error::InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. })) => Err(
+            format!("the certificate of tls.cert is not for {host}: set join_base_url (`kubebyon settings set`) to a name that it is for"),
+        ),
         Err(error) => Err(format!(
             "machines that join could not check the certificate of tls.cert ({error}): its file must hold the certificate, then each that \
              signed the one before, its authority's last"
@@ -154,7 +158,8 @@ fn judge(chain: &[CertificateDer<'static>], host: &str, now: Timestamp) -> Resul
 /// By the last certificate of the chain, and until there is a kubebyon by the key of the first.
 fn by_authority(chain: &[CertificateDer<'static>]) -> Result<JoinTrust, String> {
     let (Some(leaf), Some(last)) = (chain.first(), chain.last()) else { return Err("the platform serves no certificate".to_owned()) };
-    let (_, parsed) = x509_parser::parse_x509_certificate(leaf).map_err(|error| format!("the platform's certificate is damaged: {error}"))?;
+    let (_, parsed) =
+        x509_parser::parse_x509_certificate(leaf).map_err(|error| format!("the platform's certificate is damaged: {error}"))?;
     let pin = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(parsed.public_key().raw));
     Ok(JoinTrust { trust: Trust::Authority(hex::encode(Sha256::digest(last))), pin: Some(pin) })
 }

@@ -4,8 +4,7 @@ use crate::config::section::section;
 use crate::domain::Invalid;
 
 section! {
-    /// What clusters' nodes run of the platform's. A platform whose nodes reach no registry names its own here, or hands the images out as
-    /// archives (`kubebyon assets fetch --images`).
+    /// What clusters' nodes run of the platform's.
     pub struct Nodes {
         /// The image that holds a pod's namespaces.
         pause_image: String = "registry.k8s.io/pause:3.10.1".into(),

@@ -14,7 +14,7 @@ use crate::api::idempotency::IdempotencyKey;
 use crate::api::problem::{Kind, Problem};
 use crate::api::state::ApiState;
 use crate::api::v1::settings::Effective;
-use crate::api::v1::{projects, versions};
+use crate::api::v1::{nodes, projects, versions};
 use crate::domain::cluster::PublicAccessMode;
 use crate::domain::name::{self, CLUSTER_NAME_MAX};
 use crate::domain::project::DEFAULT_PROJECT;
@@ -68,7 +68,8 @@ pub async fn create(
     if let Err(short) = state.ports.capacity.admit().await {
         return Err(Problem::new(Kind::NoCapacity, short));
     }
-    let cluster = insert(&state, &mut tx, new).await?;
+    let mut cluster = insert(&state, &mut tx, new).await?;
+    nodes::count(tx.sql(), std::slice::from_mut(&mut cluster)).await?;
     if request.dry_run {
         // Dropping the transaction takes it all back.
         return Ok(Json(cluster).into_response());

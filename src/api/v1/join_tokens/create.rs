@@ -65,7 +65,8 @@ pub async fn create(
         return Err(Problem::new(Kind::Conflict, detail));
     }
     store::join_tokens::insert(&mut tx, &record, &secret_hash(&secret)).await?;
-    let message = format!("a join token for {uses} {} was made, good until {}", if uses == 1 { "machine" } else { "machines" }, record.expires_at);
+    let message =
+        format!("a join token for {uses} {} was made, good until {}", if uses == 1 { "machine" } else { "machines" }, record.expires_at);
     clusters::tell(&mut tx, &state.ambient, &caller, &cluster, "JoinTokenCreated", message).await?;
     tx.commit().await?;
     let content = TokenContent {

@@ -35,7 +35,10 @@ pub async fn revoke(
         return Ok(Json(before));
     }
     store::join_tokens::revoke(&mut tx, token, state.ambient.now()).await?;
-    let message = format!("the join token of {} from {} was revoked; {} of its {} uses were made", before.owner, before.created_at, before.used, before.uses);
+    let message = format!(
+        "the join token of {} from {} was revoked; {} of its {} uses were made",
+        before.owner, before.created_at, before.used, before.uses
+    );
     clusters::tell(&mut tx, &state.ambient, &caller, &cluster, "JoinTokenRevoked", message).await?;
     let (revoked, _) = store::join_tokens::find(tx.sql(), token).await?.ok_or_else(absent)?;
     tx.commit().await?;

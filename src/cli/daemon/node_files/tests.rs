@@ -10,7 +10,10 @@ fn item(root: &Path, want: &Want) {
     let mut files = serde_json::Map::new();
     let mut record = |name: &str, text: &str, link: Option<&str>| {
         let sha256 = hex::encode(Sha256::digest(text));
-        files.insert(name.into(), serde_json::json!({"sha256": sha256, "size": text.len(), "source": "built", "origin": "here", "link": link}));
+        files.insert(
+            name.into(),
+            serde_json::json!({"sha256": sha256, "size": text.len(), "source": "built", "origin": "here", "link": link}),
+        );
     };
     for name in want.kind.programs() {
         if want.kind == Kind::Kubernetes {

@@ -98,13 +98,14 @@ fn header(size: u64, mode: u32) -> tar::Header {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
     use std::io::Read as _;
 
     use super::*;
 
-    fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
+    /// What an archive holds, by path.
+    pub(crate) fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
         let mut found = BTreeMap::new();
         for entry in tar::Archive::new(archive).entries().unwrap() {
             let mut entry = entry.unwrap();

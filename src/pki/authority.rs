@@ -195,6 +195,13 @@ pub fn validity(cert_pem: &str) -> anyhow::Result<(Timestamp, Timestamp)> {
     Ok((time(cert.validity().not_before), time(cert.validity().not_after)))
 }
 
+/// Who issued a certificate that a stranger showed, for people: cut, and without what a terminal would obey. `None` where it does not say.
+pub fn shown_issuer(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let shown: String = parsed.issuer().to_string().chars().filter(|character| !character.is_control()).take(200).collect();
+    (!shown.is_empty()).then_some(shown)
+}
+
 /// Whether a certificate is due for renewal: less than a third of its life is left, or it has not begun (a clock that jumped).
 pub fn renewal_due(now: Timestamp, not_before: Timestamp, not_after: Timestamp) -> bool {
     now < not_before || not_after.since(now) < not_after.since(not_before) / 3

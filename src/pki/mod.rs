@@ -11,7 +11,7 @@ pub mod leaves;
 pub mod sealing;
 mod yaml;
 
-pub use authority::{Authority, CertificateAuthority, Issued, LeafProfile, renewal_due, validity};
+pub use authority::{Authority, CertificateAuthority, Issued, LeafProfile, renewal_due, shown_issuer, validity};
 pub use cluster::{ClusterPki, files};
 pub use csr::key_and_csr;
 pub use leaves::{Leaf, LeafOptions, control_plane_leaves, platform_client};

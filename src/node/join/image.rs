@@ -1,19 +1,16 @@
 //! The image that verifies a node: this very program, packed as an archive that containerd imports. No registry is asked.
 //!
-//! The format is that of `docker save` (manifest, configuration, one layer). A program that is linked dynamically, as builds for
-//! development are, takes its libraries along.
+//! A program that is linked dynamically, as builds for development are, takes its libraries along.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
 use super::journal::explain;
 use super::programs::sha256;
+use crate::image_archive::Image;
 
 /// The image's name without its tag, which is the version.
 pub const REPOSITORY: &str = "kubebyon.internal/verify";
@@ -30,14 +27,26 @@ pub fn write(program: &Path, version: &str, architecture: &str, folder: &Path) -
     if path.exists() {
         return Ok(path);
     }
-    let context = || format!("cannot write {}", path.display());
-    let layer = tempfile::Builder::new().prefix(".layer-").tempfile_in(folder).map_err(explain).with_context(context)?;
-    let digest = write_layer(program, layer.as_file()).with_context(context)?;
-    let mut whole = tempfile::Builder::new().prefix(".verify-").tempfile_in(folder).map_err(explain).with_context(context)?;
-    write_archive(layer.path(), &digest, version, architecture, whole.as_file_mut()).map_err(explain).with_context(context)?;
+    let image = Image {
+        reference: format!("{REPOSITORY}:{version}"),
+        architecture: architecture.to_owned(),
+        entrypoint: vec!["/kubebyon".to_owned()],
+        files: files(program)?,
+    };
+    image.write(&path).map_err(explain).with_context(|| format!("cannot write {}", path.display()))?;
     remove_others(folder, &path);
-    whole.persist(&path).map_err(|failed| failed.error).with_context(context)?;
     Ok(path)
+}
+
+/// What goes into the image: the program, and where it is linked dynamically its loader and libraries at their own places.
+fn files(program: &Path) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+    let mut files = vec![(PathBuf::from("kubebyon"), program.to_owned())];
+    if let Some(loader) = interpreter(program)? {
+        let mut linked = libraries();
+        linked.insert(loader);
+        files.extend(linked.into_iter().map(|file| (file.strip_prefix("/").unwrap_or(&file).to_owned(), file)));
+    }
+    Ok(files)
 }
 
 fn remove_others(folder: &Path, keep: &Path) {
@@ -47,77 +56,6 @@ fn remove_others(folder: &Path, keep: &Path) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-}
-
-/// A writer that hashes what passes.
-struct Hashing<W> {
-    inner: W,
-    hash: Sha256,
-}
-
-impl<W: Write> Write for Hashing<W> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.inner.write(bytes)?;
-        self.hash.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.inner.flush()
-    }
-}
-
-/// Writes the layer and gives its digest in hex.
-fn write_layer(program: &Path, out: &File) -> anyhow::Result<String> {
-    let mut builder = tar::Builder::new(Hashing { inner: BufWriter::new(out), hash: Sha256::new() });
-    append(&mut builder, Path::new("kubebyon"), program)?;
-    if let Some(loader) = interpreter(program)? {
-        let mut files: BTreeSet<PathBuf> = libraries();
-        files.insert(loader);
-        for file in files {
-            append(&mut builder, file.strip_prefix("/").unwrap_or(&file), &file)?;
-        }
-    }
-    let mut hashing = builder.into_inner().map_err(explain)?;
-    hashing.flush().map_err(explain)?;
-    Ok(hex::encode(hashing.hash.finalize()))
-}
-
-fn append<W: Write>(builder: &mut tar::Builder<W>, name: &Path, from: &Path) -> anyhow::Result<()> {
-    let mut file = File::open(from).with_context(|| format!("cannot read {}", from.display()))?;
-    let size = file.metadata().with_context(|| format!("cannot read {}", from.display()))?.len();
-    builder
-        .append_data(&mut header(size, 0o755), name, &mut file)
-        .map_err(explain)
-        .with_context(|| format!("cannot pack {}", from.display()))
-}
-
-fn header(size: u64, mode: u32) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(size);
-    header.set_mode(mode);
-    header.set_mtime(0);
-    header
-}
-
-fn write_archive(layer: &Path, digest: &str, version: &str, architecture: &str, out: &mut File) -> std::io::Result<()> {
-    let config = json!({
-        "architecture": architecture, "os": "linux",
-        "config": {"Entrypoint": ["/kubebyon"], "Env": ["PATH=/"]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{digest}")]},
-    });
-    let config = config.to_string().into_bytes();
-    let config_name = format!("{}.json", hex::encode(Sha256::digest(&config)));
-    let layer_name = format!("{digest}/layer.tar");
-    let manifest = json!([{"Config": config_name, "RepoTags": [format!("{REPOSITORY}:{version}")], "Layers": [layer_name]}]).to_string();
-    let mut builder = tar::Builder::new(BufWriter::new(&mut *out));
-    let mut layer = File::open(layer)?;
-    let size = layer.metadata()?.len();
-    builder.append_data(&mut header(config.len() as u64, 0o644), config_name, config.as_slice())?;
-    builder.append_data(&mut header(size, 0o644), layer_name, &mut layer)?;
-    builder.append_data(&mut header(manifest.len() as u64, 0o644), "manifest.json", manifest.as_bytes())?;
-    builder.into_inner()?.flush()?;
-    out.sync_all()
 }
 
 /// The loader that an ELF file names (`PT_INTERP`), as `elf(5)` has it; `None` for one that needs none.
@@ -161,21 +99,10 @@ fn libraries() -> BTreeSet<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-    use std::io::Read as _;
+    use sha2::{Digest as _, Sha256};
 
-    fn entries(archive: &[u8]) -> BTreeMap<String, Vec<u8>> {
-        let mut found = BTreeMap::new();
-        for entry in tar::Archive::new(archive).entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let name = entry.path().unwrap().to_string_lossy().into_owned();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            found.insert(name, content);
-        }
-        found
-    }
+    use super::*;
+    use crate::image_archive::tests::entries;
 
     #[test]
     fn the_archive_says_what_is_in_it() {

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use crate::domain::join::Trust;
+use crate::pki;
 
 /// What was last seen of a server.
 #[derive(Debug, Default)]
@@ -30,10 +31,7 @@ impl Seen {
     }
 
     fn note(&self, certificate: &CertificateDer<'_>) {
-        let issuer = x509_parser::parse_x509_certificate(certificate).ok().map(|(_, parsed)| parsed.issuer().to_string());
-        // A name of a stranger's: cut, and without what a terminal would obey.
-        let plain = issuer.map(|name| name.chars().filter(|c| !c.is_control()).take(200).collect());
-        *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = plain;
+        *self.issuer.lock().unwrap_or_else(PoisonError::into_inner) = pki::shown_issuer(certificate);
     }
 }
 

@@ -7,6 +7,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
+use crate::pki;
+
 /// Verifies as rustls does, and keeps who issued what it refused.
 #[derive(Debug)]
 pub(super) struct Remembering {
@@ -36,7 +38,7 @@ impl ServerCertVerifier for Remembering {
     ) -> Result<ServerCertVerified, Error> {
         let verified = self.verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         if verified.is_err() {
-            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = issuer(end_entity);
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = pki::shown_issuer(end_entity);
         }
         verified
     }
@@ -62,13 +64,6 @@ impl ServerCertVerifier for Remembering {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.verifier.supported_verify_schemes()
     }
-}
-
-fn issuer(certificate: &CertificateDer<'_>) -> Option<String> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    // It is a stranger's text.
-    let shown: String = parsed.issuer().to_string().chars().filter(|character| !character.is_control()).take(200).collect();
-    (!shown.is_empty()).then_some(shown)
 }
 
 /// What a certificate's refusal means for whoever runs the machine: a sentence.

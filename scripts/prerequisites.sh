@@ -26,6 +26,7 @@ for purpose in "$@"; do
       # Machines for tests.
       need unshare util-linux
       need sysctl procps
+      need iptables iptables
       python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
       ;;
     *) fail "$purpose is no purpose: nodes, tests" ;;

@@ -19,16 +19,12 @@ pub(super) async fn token(state: &ApiState, id: JoinTokenId, secret: &str, sourc
     let found = store::join_tokens::find(&mut *state.store.read().await?, id).await?;
     let (token, hash) = found.map_or((None, vec![0; 32]), |(token, hash)| (Some(token), hash));
     let matches = bool::from(hash.as_slice().ct_eq(&join::secret_hash(secret)));
-    match token.filter(|_| matches) {
-        Some(token) => {
-            state.joins.succeeded(&what, source);
-            Ok(token)
-        }
-        None => {
-            state.joins.failed(&what, source, now);
-            Err(unknown())
-        }
-    }
+    let Some(token) = token.filter(|_| matches) else {
+        state.joins.failed(&what, source, now);
+        return Err(unknown());
+    };
+    state.joins.succeeded(&what, source);
+    Ok(token)
 }
 
 /// What is said of a token that is not known.

@@ -39,7 +39,9 @@ fn files() -> (tempfile::TempDir, FilesForNodes) {
     let folder = tempfile::tempdir().unwrap();
     let (root, arch) = (folder.path().join("assets"), Arch::host());
     item(&root, &Want::kubernetes(KubernetesVersion::new(1, 36, 3), arch));
-    Want::node_set(arch).iter().for_each(|want| item(&root, want));
+    for want in Want::node_set(arch) {
+        item(&root, &want);
+    }
     let assets = Arc::new(Assets::open(root, arch, Mirror::upstream()));
     (folder, FilesForNodes::new(assets).unwrap())
 }

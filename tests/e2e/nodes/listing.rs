@@ -39,7 +39,7 @@ impl TestHost {
             ("rules", "ip rule; ip -6 rule"),
             ("neighbours", "ip neigh show nud permanent; bridge fdb show | grep -v '^33:\\|^01:' | sort"),
             ("nft", "nft list ruleset"),
-            ("iptables", "! command -v iptables-save >/dev/null || iptables-save | grep -v '^#'; true"),
+            ("iptables", "if command -v iptables-save >/dev/null; then iptables-save | sed '/^#/d'; fi"),
             ("mounts", "awk '{ print $5 }' /proc/self/mountinfo | sort"),
             (
                 "cgroups",
